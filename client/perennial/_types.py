@@ -1082,7 +1082,8 @@ class Manifest(Shape):
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
     of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay.
+    class means and by linear discriminants, null where held-out images are too few or do not stay; `temperature`:
+    what logits are divided by.
     """
 
     init: RandomInit | None = None
@@ -1122,6 +1123,7 @@ class Manifest(Shape):
     parameters: int | None = None
     steps: int | None = None
     images: int | None = None
+    temperature: Temperature | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2157,6 +2159,18 @@ class TaskResult(Shape):
     correct: int
     total: int
     per_class: dict[str, list[int]]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temperature(Shape):
+    """What logits are divided by, so that their softmax is a probability, and where it is from: `images` held out,
+    images of the training that were each left out, the parent's, or none (1).
+    """
+
+    value: float | None = None
+    source: Literal["held-out", "left-out", "parent", "none"] | None = None
+    images: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

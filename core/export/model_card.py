@@ -19,10 +19,11 @@ DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
 _PREDICT = """
 
 with torch.inference_mode():
-    probabilities = network(normalise(torch.stack([read("cat.png")])){task}).softmax(1)
+    probabilities = {logits}.softmax(1)
 print({classes}[int(probabilities[0].argmax())])
 """
 
+_LOGITS = 'network(normalise(torch.stack([read("cat.png")])){task})'
 _ATTENTION_HEADS = {"vit_b_16": 12, "vit_b_32": 12, "vit_l_16": 16}
 _KEPT = [
     *("model", "version", "parent", "task", "scenario", "architecture", "image", "recipe", "datasets"),
@@ -45,6 +46,8 @@ def config(version: Version) -> JsonObject:
         "parts": [part.to_json() for part in manifest.parts if part.name in held],
     }
     answer |= {key: told[key] for key in ("name", "network", "anytime") if told.get(key) is not None}
+    if manifest.temperature is not None:
+        answer["temperature"] = manifest.temperature.to_json()
     if family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
         answer["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
@@ -94,9 +97,15 @@ def _usage(version: Version) -> list[str]:
         return [*load, "No class was learned yet: the network gives features.", ""]
     by_task = manifest.scenario == "task"
     number = manifest.heads[0].task if by_task and manifest.heads else 1
-    predict = _PREDICT.replace("{task}", f", task={number}" if by_task else "").replace(
-        "{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]'
-    )
+    logits = _LOGITS if manifest.temperature is None else f'({_LOGITS} / config["temperature"]["value"])'
+    told = {
+        "{logits}": logits,
+        "{task}": f", task={number}" if by_task else "",
+        "{classes}": 'config["heads"][0]["classes"]' if by_task else 'config["classes"]',
+    }
+    predict = _PREDICT
+    for name, text in told.items():
+        predict = predict.replace(name, text)
     predict = image_code(manifest.image) + predict.rstrip()
     return [*load, "## Predict", "", "Needs pillow and numpy as well:", "", "```python", predict, "```", ""]
 

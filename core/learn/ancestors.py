@@ -51,6 +51,10 @@ class Ancestors:
         made_by = predicting.method_of(self.manifest(which), self._paths(which), self._device)
         return made_by.predict_logits
 
+    def temperature_of(self, which: Which) -> float:
+        """What a version's logits are divided by before their softmax."""
+        return self.manifest(which).divisor
+
     def tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """The tensors of a version's part of a type, {} when it has none."""
         for part in self._version(which).parts:

@@ -31,6 +31,7 @@ def changed_predictions(
     right: Mapping[int, Tensor],
     inputs: Inputs,
     report: Report,
+    temperature: float = 1.0,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
     """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict; and the
     parent's answers there.
@@ -38,6 +39,7 @@ def changed_predictions(
     Args:
         predict: the parent's `predict_logits`.
         right: task → the new version's `correct_on_task`.
+        temperature: the parent's.
     """
     found: dict[str, dict[str, int]] = {}
     said: dict[int, Answers] = {}
@@ -45,7 +47,7 @@ def changed_predictions(
         data = parts[task]
         if not can_answer(parent, task, classes_present(data)):
             continue
-        said[task], before = answers_on_task(parent, data, task, predict, inputs)
+        said[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.learn.calibration.held_out import Logits
 from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
@@ -41,7 +42,7 @@ class Answers:
     """What a version says of N images, on the CPU.
 
     rows: int32 [N], of the head that was asked: indices into `Network.classes_of`. probabilities: float16 [N], that
-    of this row, the softmax of what the method says.
+    of this row, the softmax of what the method says over the version's temperature.
     """
 
     rows: Tensor
@@ -65,19 +66,31 @@ def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict
 
 
 def answers_on_task(
-    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs, temperature: float = 1.0
 ) -> tuple[Answers, Tensor]:
     """The answers on `data` (its `names` are labels), and bool [N]: which of them are right."""
     head = task if network.scenario == "task" else None
     targets = data.targets(network.classes_of(head))
-    rows: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
-    probabilities: list[Tensor] = [torch.zeros(0, dtype=torch.float16)]
-    for said in _said(network, data.images, head, predict, inputs):
-        row = said.argmax(1, keepdim=True)
-        rows.append(row.squeeze(1).int().cpu())
-        probabilities.append(said.float().softmax(1).gather(1, row).squeeze(1).half().cpu())
+    parts = [answers_of(said, temperature) for said in _said(network, data.images, head, predict, inputs)]
+    rows = [torch.zeros(0, dtype=torch.int32), *(part.rows for part in parts)]
+    probabilities = [torch.zeros(0, dtype=torch.float16), *(part.probabilities for part in parts)]
     answers = Answers(torch.cat(rows), torch.cat(probabilities))
     return answers, answers.right(targets)
+
+
+def answers_of(logits: Tensor, temperature: float) -> Answers:
+    """What logits [N, classes] answer; the probability is that of the softmax of logits / temperature."""
+    row = logits.argmax(1, keepdim=True)
+    probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
+    return Answers(row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu())
+
+
+def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Logits:
+    """What a version says of `data` (its `names` are labels), and which rows are right."""
+    head = task if network.scenario == "task" else None
+    classes = network.classes_of(head)
+    said = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]
+    return Logits(torch.cat([torch.zeros(0, len(classes)), *said]), data.targets(classes))
 
 
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:

@@ -12,15 +12,19 @@ from torch import Tensor
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, baselines
+from core.learn.calibration.choice import choose_temperature
+from core.learn.calibration.held_out import Logits, joined, stride_of
 from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
+from core.learn.context import Context
 from core.learn.dataset import Dataset
 from core.learn.evaluate import (
     Answers,
-    Predict,
+    answers_of,
     answers_on_task,
     can_answer,
     correct_on_task,
     count_correct,
+    logits_on_task,
     mean_loss,
 )
 from core.learn.method import Method
@@ -31,12 +35,14 @@ from core.protocol.figures import Change, Figures, Forecast, KnnProbe, LossRise
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent
 from core.protocol.job_result import Measured, MeasuredCell
 from core.protocol.job_spec import EarlierTask, JobSpec
+from core.protocol.manifest import Temperature
 
 
 class Evaluator:
     """Measures versions on held-out parts.
 
-    `rows` are the cells so far, each also reported as a metric; `answers` what the versions said, by version and task.
+    `rows` are the cells so far, each also reported as a metric; `answers` what the versions said, by version and task;
+    `temperature` of the new version, once it was measured.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class Evaluator:
     ) -> None:
         self.rows: list[MeasuredCell] = []
         self.answers: dict[tuple[Measured, int], Answers] = {}
+        self.temperature: Temperature | None = None
         self._spec = spec
         self._ancestors = ancestors
         self._inputs = inputs
@@ -63,24 +70,28 @@ class Evaluator:
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
-            if not self._ancestors.may_answer(version, self._number, names):
+            if not self._ancestors.may_answer(version, self._number, names) or not len(held_out):
                 continue
             measured = network if version == "parent" else self._ancestors.network("base")
             place(measured, self._inputs.device)
-            self._result(version, measured, held_out, self._number, self._ancestors.answers_of(version))
+            answers = answers_on_task(
+                measured,
+                held_out,
+                self._number,
+                self._ancestors.answers_of(version),
+                self._inputs,
+                self._ancestors.temperature_of(version),
+            )
+            self._keep(version, self._number, held_out, answers)
         if same:
             self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
             self.answers |= {("base", task): said for (_, task), said in self.answers.items()}
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def after(self, network: Network, method: Method) -> Figures:
-        """The new version on every task that it can answer; what changed since its parent."""
+    def after(self, network: Network, method: Method, ctx: Context) -> Figures:
+        """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
         parts = self._held_out()
-        right: dict[int, Tensor] = {}
-        for task, data in parts.items():
-            hits = self._result("new", network, data, task, method.predict_logits)
-            if hits is not None:
-                right[task] = hits
+        right = self._measure(network, method, ctx, parts)
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.network("base")
@@ -89,7 +100,13 @@ class Evaluator:
         base = dict(older.get("base", older["parent"]).named_parameters())
         predict = self._ancestors.answers_of("parent")
         changes, said = changed_predictions(
-            older["parent"], predict, parts, right, self._inputs, self._metric
+            older["parent"],
+            predict,
+            parts,
+            right,
+            self._inputs,
+            self._metric,
+            self._ancestors.temperature_of("parent"),
         )
         for task, known in said.items():
             self.answers.setdefault(("parent", task), known)
@@ -103,6 +120,10 @@ class Evaluator:
             baseline_ncm=beside.ncm,
             baseline_lda=beside.lda,
         )
+
+    def found(self) -> dict[str, object]:
+        """What a result says of the measured cells, and by which temperature."""
+        return {"results": self.rows, "temperature": self.temperature}
 
     def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
         """What the features could do; nothing where held-out images do not stay."""
@@ -156,17 +177,44 @@ class Evaluator:
     def _metric(self, name: str, data: Mapping[str, JsonValue], value: float | None = None) -> None:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
-    def _result(
-        self, version: Measured, network: Network, data: Dataset, task: int, predict: Predict
-    ) -> Tensor | None:
-        """Measure one cell and report it; which answers are right, or None when the version cannot answer."""
-        if len(data) == 0 or not can_answer(network, task, classes_present(data)):
-            return None
-        self.answers[version, task], right = answers_on_task(network, data, task, predict, self._inputs)
+    def _measure(
+        self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
+    ) -> dict[int, Tensor]:
+        """Choose the new version's temperature and measure its cells: task → which answers are right.
+
+        Logits of all images are kept where they fit into memory; else of some, and a second pass answers.
+        """
+        known = {t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))}
+        sizes = [(len(data), len(network.classes_of(self._head(task)))) for task, data in known.items()]
+        stride, predict = stride_of(sizes), method.predict_logits
+        logits: dict[int, Logits] = {}
+        for task, data in known.items():
+            some = data.every(stride)
+            logits[task] = logits_on_task(network, some, task, predict, self._inputs)
+            self._emit(AliveEvent())
+        parent = self._ancestors.manifest("parent").temperature
+        self.temperature = choose_temperature(joined(logits), lambda: method.left_out_scores(ctx), parent)
+        value = self.temperature.value
+        right: dict[int, Tensor] = {}
+        for task, data in known.items():
+            if stride == 1:
+                said = answers_of(logits[task].values, value)
+                answers = said, said.right(logits[task].targets)
+            else:
+                answers = answers_on_task(network, data, task, predict, self._inputs, value)
+            right[task] = self._keep("new", task, data, answers)
+        return right
+
+    def _keep(self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]) -> Tensor:
+        """Keep one cell and report it; which answers are right."""
+        self.answers[version, task], right = answers
         row = MeasuredCell(version=version, task=task, **vars(count_correct(data, right)))
         self.rows.append(row)
         self._metric("result", row.to_json())
         return right
+
+    def _head(self, task: int) -> int | None:
+        return task if self._spec.scenario == "task" else None
 
     def _held_out(self) -> dict[int, Dataset]:
         """Held-out parts by task: those of earlier tasks that are still there, and the new one."""

@@ -141,7 +141,7 @@ class Job:
         run.loop.consolidate()
         self._phase("evaluate")
         self._log(log_lines.EVALUATING)
-        figures = self._evaluator.after(run.network, run.method)
+        figures = self._evaluator.after(run.network, run.method, run.ctx)
         self._log(log_lines.measured(self._evaluator.rows, self._number))
         found = {**figures.given(), "update_norm": moved, "adp": run.loop.validation.adp()}
         if predicted is not None:
@@ -347,7 +347,7 @@ class Job:
         document = JobResult(
             **self._described(network, run.method, loop.position.step).given(),
             **figures.given(),
-            results=self._evaluator.rows,
+            **self._evaluator.found(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
             images=loop.position.images,

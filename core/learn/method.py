@@ -239,6 +239,15 @@ class Method:
 
     # What the method knows of earlier tasks without their data.
 
+    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+        """Scores [n, classes of all heads] of training images, each by the classifier without it, and their rows
+        int64 [n]; asked after `end_task`.
+
+        A version's temperature is fitted to them where too few images are held out. Minus infinity stands for a
+        class that an image cannot have, such as those of other tasks' heads. None: the method has none.
+        """
+        return None
+
     def forecast(self, ctx: Context) -> float | None:
         """Predicted rise of the earlier tasks' mean loss since this task began, in units of `example_losses`.
 

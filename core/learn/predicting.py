@@ -95,12 +95,14 @@ def predict(
     normalise: Normalisation | None = None,
     batch: int = 256,
     scores: Predict = Network.forward,
+    temperature: float = 1.0,
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Labels and class probabilities [N, C] (columns: `network.classes_of(task)`; rows sum to 1).
 
     `images`: uint8 [N, size, size, channels]. `normalise`: None for mean 0.5 and
     standard deviation 0.25. `scores`: what the version says of inputs, the `predict_logits` of its method;
-    probabilities are their softmax, whatever they are (logits, or negative squared distances to class means).
+    probabilities are the softmax of these over `temperature`, whatever they are (logits, or negative squared distances
+    to class means).
     Ties go to the first class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a
     wrong shape or dtype, a network without classes (an unlearned version), an unknown task, or outputs that
     are not finite.
@@ -118,7 +120,7 @@ def predict(
         with torch.inference_mode():
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))
-                outputs.append(scores(network, x, task).float().softmax(1).cpu())
+                outputs.append((scores(network, x, task).float() / temperature).softmax(1).cpu())
     finally:
         network.train(mode)
     probabilities = torch.cat(outputs).numpy() if outputs else np.zeros((0, len(classes)), np.float32)

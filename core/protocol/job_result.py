@@ -7,7 +7,7 @@ from pydantic import Field
 from core.protocol.architecture import Head, NetworkDescription, Normalisation
 from core.protocol.document import Document
 from core.protocol.figures import Figures
-from core.protocol.manifest import Environment, MadeBy, Validated
+from core.protocol.manifest import Environment, MadeBy, Temperature, Validated
 
 
 class ResultPart(Document):
@@ -52,6 +52,7 @@ class LearnedNetwork(Document):
     normalise: Normalisation
     environment: Environment
     steps: int
+    temperature: Temperature | None = None
 
 
 class AnytimeResult(LearnedNetwork):

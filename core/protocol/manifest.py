@@ -1,5 +1,7 @@
 """A manifest: what a version is made of, and everything that it was made from. Immutable once stored."""
 
+from typing import Literal
+
 from pydantic import Field, JsonValue
 
 from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
@@ -95,6 +97,22 @@ class AnytimeState(Document):
     validation: Validated
 
 
+TemperatureSource = Literal["held-out", "left-out", "parent", "none"]
+
+
+class Temperature(Document):
+    """What a version's logits are divided by, so that their softmax is a probability; 1 from `source` none: nothing
+    was measured.
+
+    It was fitted to `images` that the version did not learn from: held out, or each answered by the version without
+    it (left-out); or the parent's was taken (`images` null).
+    """
+
+    value: float
+    source: TemperatureSource
+    images: int | None = None
+
+
 class Manifest(Document):
     """What a version, or an anytime state (`version` null), is made of and from.
 
@@ -143,6 +161,12 @@ class Manifest(Document):
     init: RandomStart | None = None
     base: BaseOrigin | None = None
     anytime: AnytimeState | None = None
+    temperature: Temperature | None = None
+
+    @property
+    def divisor(self) -> float:
+        """What logits are divided by before their softmax; 1 in versions from before there was a temperature."""
+        return 1.0 if self.temperature is None else self.temperature.value
 
     def head_of(self, task: int) -> Head | None:
         """The head of a task; None where there is none."""

@@ -30,7 +30,12 @@ def manifest(
         tasks: that it was taught, in order.
     """
     recipe, given = Recipe.from_json(job.recipe), made.given()
-    optional = {"network": made.network, "init": base.manifest.init, "base": base.manifest.base}
+    optional = {
+        "network": made.network,
+        "init": base.manifest.init,
+        "base": base.manifest.base,
+        "temperature": made.temperature,
+    }
     return Manifest(
         format=1,
         model=model.id,

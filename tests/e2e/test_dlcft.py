@@ -186,8 +186,9 @@ def test_the_service_and_the_unpacked_download_answer_alike(
     path = f"/v1/models/{scenario}/versions/{TASKS}/predict{query}"
     answered = client.call("POST", path, json={"images": pixels.tolist()}).json()
     with torch.inference_mode():
-        theirs = scope["network"](scope["normalise"](torch.from_numpy(pixels)), task).softmax(1)
+        logits = scope["network"](scope["normalise"](torch.from_numpy(pixels)), task)
     config = scope["config"]
+    theirs = (logits / config["temperature"]["value"]).softmax(1)
     classes = config["heads"][1]["classes"] if task else config["classes"]
     ours = torch.tensor([[p["probabilities"][c] for c in classes] for p in answered["predictions"]])
     assert torch.allclose(theirs, ours, atol=1e-5)

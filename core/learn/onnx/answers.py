@@ -15,7 +15,8 @@ from core.protocol.export_job import output_name
 class Answers(nn.Module):
     """uint8 [B, channels, size, size] to float32 [B, classes] that sum to 1, a tensor for each head.
 
-    tasks: what names the heads, in the order of the outputs; None for a single head. The numbers are those of
+    tasks: what names the heads, in the order of the outputs; None for a single head. temperature: divides scores before
+    their softmax. The numbers are those of
     `core.learn.predicting.predict`, whose images have their channels last.
     """
 
@@ -23,12 +24,18 @@ class Answers(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, network: Network, method: Method, normalise: Normalisation | None, channels: int
+        self,
+        network: Network,
+        method: Method,
+        normalise: Normalisation | None,
+        channels: int,
+        temperature: float = 1.0,
     ) -> None:
         super().__init__()
         self.network = network.eval()
         self.tasks = network.head_tasks()
         self.method = method
+        self.temperature = temperature
         known = Inputs(normalise, channels, torch.device("cpu")).normalise
         self.register_buffer("shift", torch.tensor([[[255 * mean]] for mean in known.mean]))
         self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in known.std]))
@@ -41,5 +48,7 @@ class Answers(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """A tensor for each head, in the order of `tasks`."""
         x = (images.float() - self.shift) * self.scale
-        scores = (self.method.predict_logits(self.network, x, task) for task in self.tasks)
-        return tuple(score.float().softmax(1) for score in scores)
+        scores = (self.method.predict_logits(self.network, x, task).float() for task in self.tasks)
+        if self.temperature != 1:  # a graph of a version without one has no node for it
+            scores = (score / self.temperature for score in scores)
+        return tuple(score.softmax(1) for score in scores)

@@ -112,10 +112,12 @@ def _expected(
     moved = list[Tensor]()
 
     def scores(network: Network, x: Tensor, head: int | None) -> Tensor:
-        moved.append(answers.method.rounding(network, x, head).cpu())
+        moved.append(answers.method.rounding(network, x, head).cpu() / answers.temperature)
         return answers.method.predict_logits(network, x, head)
 
-    _, ours = predicting.predict(answers.network, batch, task, normalise, scores=scores)
+    _, ours = predicting.predict(
+        answers.network, batch, task, normalise, scores=scores, temperature=answers.temperature
+    )
     least = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
     return ours, allowed(ours, torch.cat(moved).numpy(), least)
 

@@ -1,5 +1,7 @@
 """A manifest, as answers show it: the stored one, and beside it what was measured of the version."""
 
+from typing import Literal
+
 from pydantic import JsonValue
 from typing_extensions import TypedDict
 
@@ -96,6 +98,16 @@ class BaseOrigin(TypedDict, total=False):
     bytes: int
 
 
+class TemperatureOut(TypedDict, total=False):
+    """What logits are divided by, so that their softmax is a probability, and where it is from: `images` held out,
+    images of the training that were each left out, the parent's, or none (1).
+    """
+
+    value: float
+    source: Literal["held-out", "left-out", "parent", "none"]
+    images: int | None
+
+
 class UpdateNorm(TypedDict):
     """Euclidean norm of the change from the parent; `relative`: to the norm before."""
 
@@ -183,7 +195,8 @@ class ManifestOut(Origin, total=False):
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
     of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay.
+    class means and by linear discriminants, null where held-out images are too few or do not stay; `temperature`:
+    what logits are divided by.
     """
 
     format: int
@@ -221,3 +234,4 @@ class ManifestOut(Origin, total=False):
     parameters: int | None
     steps: int | None
     images: int | None
+    temperature: TemperatureOut

@@ -63,7 +63,12 @@ def _predictions(version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.
     network, task = version.network, header["task"]
     try:
         labels, probabilities = predicting.predict(
-            network, pixels, task, version.normalise, scores=version.method.predict_logits
+            network,
+            pixels,
+            task,
+            version.normalise,
+            scores=version.method.predict_logits,
+            temperature=version.temperature,
         )
     except ValueError as error:
         raise Refused("invalid", str(error)) from error

@@ -27,6 +27,7 @@ class Loaded:
     image: tuple[int, int]
     """Size and channels."""
     normalise: Normalisation | None
+    temperature: float
     owner: str
     files: dict[str, int]
 
@@ -58,7 +59,7 @@ class Networks:
         network, method = predicting.load(document, paths), predicting.method_of(document, paths)
         self._share(network, parts)
         image = document.image.size, document.image.channels
-        loaded = Loaded(network, method, image, document.normalise, owner, files)
+        loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files)
         self._kept[version_id] = loaded
         return loaded
 

@@ -52,6 +52,7 @@ def exported(
     name: str = "out.zip",
     state: dict[str, dict[str, torch.Tensor]] | None = None,
     method: dict[str, Any] | None = None,
+    temperature: float | None = None,
 ) -> Path:
     parts = []
     state = state or {}
@@ -74,6 +75,8 @@ def exported(
             for part in network.parts() | state
         ],
     }
+    if temperature is not None:
+        manifest["temperature"] = {"value": temperature, "source": "held-out", "images": 90}
     SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE))
     return folder / name
 
@@ -314,9 +317,12 @@ def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
         assert torch.allclose(scope["network"](x), network(x), atol=1e-4)
 
 
-def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("temperature", [None, 2.5])
+def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
+    tmp_path, monkeypatch, capsys, temperature
+):
     network = built({"name": "small-cnn"}, 32)
-    archive = exported(tmp_path, network, {"name": "small-cnn"}, 32)
+    archive = exported(tmp_path, network, {"name": "small-cnn"}, 32, temperature=temperature)
     pixels = np.random.default_rng(0).integers(0, 256, (40, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
     scope = loaded(archive, tmp_path, monkeypatch)
@@ -325,7 +331,11 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(tmp_p
     exec(compile(code, "README.md", "exec"), scope)
     ours = decode((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
     assert np.array_equal(scope["read"]("cat.png").numpy(), ours)
-    assert capsys.readouterr().out.strip() in {"cat", "dog", "emu"}
+    labels, probabilities = predicting.predict(
+        network, ours[None], None, PIXELS, temperature=temperature or 1
+    )
+    assert torch.allclose(scope["probabilities"], torch.from_numpy(probabilities), atol=1e-5)
+    assert capsys.readouterr().out.strip() == labels[0]
 
 
 @pytest.mark.parametrize(

@@ -244,10 +244,24 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path,
     assert found.max_difference <= found.tolerance
 
 
-def test_pixels_are_normalised_as_in_a_prediction() -> None:
+@pytest.mark.slow
+def test_a_graph_divides_by_the_temperature_as_the_version_does(tmp_path: Path) -> None:
+    answers = OFTEN["mlp, analytic lda"].answers()
+    answers.temperature = 4.0
+    (name,) = graph.write(answers, CHANNELS, 8, tmp_path)
+    found = check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    assert found.max_difference <= found.tolerance
+    answers.temperature = 2.0
+    with pytest.raises(ExportFailed, match="answers otherwise"):
+        check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
     answers = QUICK["mlp"].answers()
+    answers.temperature = temperature
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     with torch.inference_mode():
         (ours,) = answers(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
-    _, theirs = predicting.predict(answers.network, images, None, NORMALISE)
+    _, theirs = predicting.predict(answers.network, images, None, NORMALISE, temperature=temperature)
     assert np.array_equal(ours.numpy(), theirs)

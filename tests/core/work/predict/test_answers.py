@@ -149,3 +149,25 @@ def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header
         loaded(networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"})
     assert "modest" in networks._kept and len(networks._kept) == kept.KEPT_VERSIONS
     assert f"greedy-{3 * kept.KEPT_VERSIONS - 1}" in networks._kept
+
+
+def test_logits_are_divided_by_the_temperature_of_the_manifest(tmp_path: Path) -> None:
+    network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2)
+    with torch.no_grad():
+        network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
+    pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
+    logits = network((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
+    paths = {name: str(tmp_path / name) for name in network.parts()}
+    for name, tensors in network.parts().items():
+        save_file(tensors, paths[name])
+    manifest = {
+        "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1}, "scenario": "class",
+        "classes": ["ant", "bee"], "heads": [],
+    }  # fmt: skip
+    for value in (None, 0.2):
+        told = (
+            manifest if value is None else {**manifest, "temperature": {"value": value, "source": "parent"}}
+        )
+        header = {"version_id": f"ver {value}", "version": 1, "manifest": told, "parts": paths, **ASKED}
+        found = [p["probabilities"]["bee"] for p in said(Networks(), header, pixels.numpy())]
+        assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)

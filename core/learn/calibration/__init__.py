@@ -1,0 +1,6 @@
+"""Probabilities that can be trusted: one temperature for a version, and how far its probabilities are off.
+
+1. `held_out`      the logits of a version on held-out images of all tasks, as many as fit into memory.
+2. `temperature`   the number that logits are divided by, fitted to them.
+3. `choice`        the source that a version's temperature comes from.
+"""

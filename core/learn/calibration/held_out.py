@@ -1,0 +1,42 @@
+"""Logits of a version on held-out images of all tasks: what a temperature is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+NUMBERS = 1 << 25
+"""Logits that are in memory at once, 128 MiB; of more images every second, third … is taken."""
+
+
+@dataclass(frozen=True)
+class Logits:
+    """Of N images of one task, on the CPU. values: float32 [N, classes of the head]; targets: int64 [N], its rows."""
+
+    values: Tensor
+    targets: Tensor
+
+
+def stride_of(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
+    """1 where the logits of all images fit into memory, else the distance of those that are taken.
+
+    sizes: images and classes of each task.
+    """
+    return max(1, -(-sum(images * classes for images, classes in sizes) // most))
+
+
+def joined(tasks: Mapping[int, Logits]) -> Logits:
+    """All tasks one after the other; where heads differ in width, missing classes have minus infinity."""
+    parts = list(tasks.values())
+    width = max((part.values.shape[1] for part in parts), default=0)
+    values = torch.full((sum(len(part.targets) for part in parts), width), -torch.inf)
+    start = 0
+    for part in parts:
+        rows, columns = part.values.shape
+        values[start : start + rows, :columns] = part.values
+        start += rows
+    targets = [part.targets for part in parts]
+    return Logits(values, torch.cat(targets) if targets else torch.zeros(0, dtype=torch.int64))
