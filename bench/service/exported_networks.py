@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from core.learn.analytic.temperature import temperature
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +17,6 @@ from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums
-from core.learn.analytic.temperature import temperature
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.methods.analytic import COSINE_TEMPERATURE

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from core.learn.analytic import discriminant
-from core.learn.analytic.temperature import temperature
 from core.learn.baselines import FOLDS, folds, sums_of, without
+from core.learn.calibration.temperature import fit_temperature
 
 FEWEST_OF_A_CLASS = 5
 """Images of a class below which it is not judged: each fold needs one."""
@@ -73,7 +73,7 @@ def probabilities(features: Tensor, labels: Tensor) -> Tensor:
         made_of = without(whole, sums_of(h[out], labels[out], classes, wide=False))
         scores[out] = discriminant.discriminant(made_of)(h[out])
     some = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
-    return (scores / temperature(scores[some], labels[some])).softmax(1).clamp(min=1e-12)
+    return (scores / fit_temperature(scores[some], labels[some])).softmax(1).clamp(min=1e-12)
 
 
 def narrowed(features: Tensor, generator: torch.Generator) -> Tensor:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from core.learn.calibration.temperature import fit_temperature
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class Choice:
 def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
     """Choose the head with the better balanced accuracy.
 
-    The one that answers now stays until another is better by more than one standard error of their difference, so
-    that heads which are equally good do not alternate.
+    Where two are within one standard error of their difference, the one that answers now stays, so that heads which are
+    equally good do not alternate. Of a first version the one with the lower cross-entropy answers then: on eight
+    streams of digits and photos this chose the better one more often (docs/design/defaults.md).
 
     Args:
         scores: name → float64 [n, C] of left-out examples; of two heads or more, the preferred one first.
@@ -43,8 +47,13 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of equal ones
     other = standing if best != standing else _second(accuracy, best)
     gain, error = balanced_mean(right[best] - right[other], labels)
-    stays = current in scores and best != standing and gain <= error
-    return Choice(standing if stays else best, accuracy, error)
+    if gain <= error:
+        best = (
+            standing
+            if current in scores
+            else min(scores, key=lambda name: _cross_entropy(scores[name], labels))
+        )
+    return Choice(best, accuracy, error)
 
 
 def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -64,6 +73,11 @@ def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
     squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[known]
     variance = (squares - n * means.square()).clamp(min=0) / (n - 1).clamp(min=1) / n
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> float:
+    """Return the mean cross-entropy at the temperature that is best for these scores."""
+    return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
 def _second(accuracy: Mapping[str, float], best: str) -> str:

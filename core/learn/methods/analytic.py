@@ -6,9 +6,9 @@ they came in. Nothing is forgotten, and nothing is learned but the classifier.
 
 Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
 et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520), and `auto`, the better of the last
-two by their answers to kept examples, each left out of the solution. `projection` columns of random features stand before
-it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
-by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
+two by their answers to kept examples, each left out of the solution. `projection` columns of random features stand
+before it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone, by the recipe's
+optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
 2303.07338).
 """
 
@@ -28,7 +28,6 @@ from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows
 from core.learn.analytic.sums import Sums, total
-from core.learn.analytic.temperature import temperature
 from core.learn.context import Batch, Context
 from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
@@ -46,6 +45,8 @@ of it apart."""
 LEFT_OUT = 4000
 """Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
 point."""
+LEFT_OUT_SCORES = "left-out scores"
+"""In the context's cache: scores float64 [n, C] of the head that answers, and classes int64 [n]."""
 SAMPLE = {"features": 100, "sums": 20}
 """`keep` → examples of each class and task that later jobs read."""
 
@@ -159,6 +160,10 @@ class Analytic(Method):
         own = self.state["own"].tensors
         own[WEIGHT], own[BIAS] = linear.weight.float(), linear.bias.float()
 
+    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+        """Return the answers to kept examples, each by the solution without it; None of class means."""
+        return ctx.cache.get(LEFT_OUT_SCORES)
+
     def erase(self, tasks: set[int]) -> None:
         """Remove the features of these tasks' images. Their sums stay: they hold no image."""
         kept = self.state[FEATURES].tensors
@@ -247,17 +252,19 @@ class Analytic(Method):
             return Linear(means, means.new_zeros(classes))
         examples = self._draw_examples(ctx, sums)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
-        if self.hyper.head != "auto":
-            return solvers[self.hyper.head](ctx, sums, examples).linear
-        solved = {name: solve(ctx, sums, examples) for name, solve in solvers.items()}
-        scores = {name: each.left_out for name, each in solved.items()}
-        return solved[self._choose(ctx, scores, examples.labels.cpu())].linear
+        names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
+        solved = {name: solvers[name](ctx, sums, examples) for name in names}
+        labels = examples.labels.cpu()
+        scores = {name: each.left_out.cpu() for name, each in solved.items()}
+        head = self._choose(ctx, scores, labels) if len(names) > 1 else names[0]
+        ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
+        return solved[head].linear
 
     def _choose(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
         """Choose the head that answers left-out examples better; the manifest says by how much."""
         own = self.state["own"].json
         before = own.get("auto", {}).get("head")
-        chosen = choice.choose_head({name: each.cpu() for name, each in scores.items()}, labels, before)
+        chosen = choice.choose_head(scores, labels, before)
         own["auto"] = {"head": chosen.head, "images": len(labels)}
         if len(labels):
             own["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
@@ -310,10 +317,9 @@ class Analytic(Method):
         else:
             scores = ridge.left_out(sums, strength, weight, h, labels)
         scores = examples.mask(scores)
-        cool = temperature(scores, labels) if len(labels) else 1.0
-        self.state["own"].json["ridge"] = {"strength": strength, "temperature": cool}
+        self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
-        weight = weight.T / cool
+        weight = weight.T
         if self._is_projected:
             return _Solved(Linear(weight.contiguous(), weight.new_zeros(len(weight))), scores)
         return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)

@@ -194,14 +194,23 @@ def test_a_class_that_comes_again_is_the_same_column(tmp_path: Path) -> None:
     assert accuracy(last, bench, 1) > 0.8
 
 
-def test_probabilities_of_a_ridge_are_calibrated_on_left_out_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize("head", ["lda", "ridge", "auto"])
+def test_without_held_out_images_probabilities_are_calibrated_on_left_out_ones(
+    head: str, tmp_path: Path
+) -> None:
     bench = Bench(tmp_path, n=60, n_held_out=60)
-    last = bench.stream(2, method=analytic())
-    told = last.result["method"]["state"]["own"]["ridge"]
-    assert told["strength"] > 0 and 1e-3 < told["temperature"] < 1
+    unseen = bench.dataset(2, "held_out")
+    spec = bench.spec(2, bench.learn_task(1, method=analytic(head=head)), method=analytic(head=head))
+    spec["task"]["held_out"] = None
+    for earlier in spec["history"]:
+        earlier["held_out"] = None
+    last = bench.learn(spec)
+    told = last.result["temperature"]
+    assert (told["source"], told["images"]) == ("left-out", 120)
     network, method = last.deployed()
-    data = Dataset.read(bench.dataset(2, "held_out"), bench.task_classes(2))
-    probabilities = method.predict_logits(network, INPUTS(data.images), None).detach().softmax(1)
+    data = Dataset.read(unseen, bench.task_classes(2))
+    logits = method.predict_logits(network, INPUTS(data.images), None).detach()
+    probabilities = (logits / told["value"]).softmax(1)
     right = probabilities.argmax(1) == data.targets(network.classes)
     assert abs(float(probabilities.max(1).values.mean()) - float(right.float().mean())) < 0.15
 
