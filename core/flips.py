@@ -73,17 +73,37 @@ def wilson(successes: int, n: int) -> tuple[float, float] | None:
 def mcnemar(negative: int, positive: int) -> float:
     """p in [0, 1] of McNemar's exact test: two-sided, that either flip is as likely as the other.
 
-    2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947, Liddell 1976). Terms are
-    summed from the largest on, each from the one before: no number leaves the range of a float.
+    2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947, Liddell 1976).
     """
     n, least = negative + positive, min(negative, positive)
     if 2 * least >= n - 1:
         return 1.0
-    logarithm = math.lgamma(n + 1) - math.lgamma(least + 1) - math.lgamma(n - least + 1) - n * math.log(2)
+    return min(1.0, 2 * _at_most(least, n))
+
+
+def mcnemar_worse(negative: int, positive: int) -> float:
+    """p in [0, 1] of McNemar's exact one-sided test that negative flips are not more probable than positive ones.
+
+    P(X ≥ negative) of a binomial with n = negative + positive and ½.
+    """
+    n = negative + positive
+    if 2 * positive < n:
+        return _at_most(positive, n)
+    return 1.0 - _at_most(negative - 1, n)
+
+
+def _at_most(k: int, n: int) -> float:
+    """P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
+
+    Terms are summed from the largest on, each from the one before: no number leaves the range of a float.
+    """
+    if k < 0:
+        return 0.0
+    logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
     total = term = 1.0
-    for k in range(least, 0, -1):
-        term *= k / (n - k + 1)
+    for i in range(k, 0, -1):
+        term *= i / (n - i + 1)
         total += term
         if term < total * 1e-18:
             break
-    return min(1.0, 2 * total * math.exp(logarithm))
+    return total * math.exp(logarithm)

@@ -36,13 +36,30 @@ class GateIn(Body):
     measured, in units of its loss (dlcft); a version without a forecast passes. `max_negative_flips`: the share of
     held-out images that the version in production answers right and the new one wrong, over the tasks that
     both answer; a version with nothing to be compared with passes.
+
+    The others are checks that compare a version with the one in production, image by image, on held-out images of
+    earlier tasks. A new model has all of them on; without images they pass as not measured. A loss counts only if it is
+    significant (McNemar's exact one-sided test, p < 0.01). `forgotten`: the net share that turned wrong, where
+    only classes may be answered that both know. `confused`: the share of images that production answers right and
+    that are called by a class new in this batch. `class_lost`: the share right, at most, of a class with 5 images and
+    more of which production had half right. `drifted`: as `forgotten`, of each task beside the best of the last 20
+    versions. `learned_nothing`: the share right, at most, of 10 images and more of the batch's new classes; a version
+    that is significantly worse on the batch's known classes fails too. `checks` sets all of them: to the limits
+    of a new model ("on"), or to null ("off"); what stands beside it comes after it.
     """
+
+    checks: Literal["on", "off"] | None = None
 
     max_forgetting: Rate | None = None
     min_new_task: Rate | None = None
     min_acc: Rate | None = None
     max_predicted_loss_rise: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     max_negative_flips: Rate | None = None
+    forgotten: Rate | None = None
+    confused: Rate | None = None
+    class_lost: Rate | None = None
+    drifted: Rate | None = None
+    learned_nothing: Rate | None = None
 
 
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.name)]

@@ -23,6 +23,8 @@ ROW = "row"
 """The figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
 NEGATIVE_FLIPS = "negative_flips"
 """Beside production, where the gate asks for it: the rate, and `{"version", "negative", "images"}`; in no manifest."""
+LOSSES = "losses"
+"""What the checks of the gate counted: the net share of forgotten images, and `core.protocol.losses.Losses`."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
 EACH_TASK = -1

@@ -7,8 +7,9 @@ head of zeros predicts its first class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -42,11 +43,18 @@ class Answers:
     """What a version says of N images, on the CPU.
 
     rows: int32 [N], of the head that was asked: indices into `Network.classes_of`. probabilities: float16 [N], that
-    of this row, the softmax of what the method says over the version's temperature.
+    of this row, the softmax of what the method says over the version's temperature. targets: [N], the true rows.
+    leaders: the rows of each image that score higher than all rows before them, ascending, image after image;
+    leader_counts: [N], their numbers. The last leader below row k is the best of the first k classes, which an older
+    version knew. The last three have the smallest integer type that holds the head's rows; None in answers from before
+    they were kept.
     """
 
     rows: Tensor
     probabilities: Tensor
+    targets: Tensor | None = None
+    leaders: Tensor | None = None
+    leader_counts: Tensor | None = None
 
     def right(self, targets: Tensor) -> Tensor:
         """bool [N]: for which images the row is the target, int64 [N]."""
@@ -71,18 +79,39 @@ def answers_on_task(
     """The answers on `data` (its `names` are labels), and bool [N]: which of them are right."""
     head = task if network.scenario == "task" else None
     targets = data.targets(network.classes_of(head))
-    parts = [answers_of(said, temperature) for said in _said(network, data.images, head, predict, inputs)]
-    rows = [torch.zeros(0, dtype=torch.int32), *(part.rows for part in parts)]
-    probabilities = [torch.zeros(0, dtype=torch.float16), *(part.probabilities for part in parts)]
-    answers = Answers(torch.cat(rows), torch.cat(probabilities))
+    parts, start = [], 0
+    for said in _said(network, data.images, head, predict, inputs):
+        parts.append(answers_of(said, targets[start : start + len(said)], temperature))
+        start += len(said)
+    answers = _join(parts, len(network.classes_of(head)))
     return answers, answers.right(targets)
 
 
-def answers_of(logits: Tensor, temperature: float) -> Answers:
-    """What logits [N, classes] answer; the probability is that of the softmax of logits / temperature."""
+def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
+    """Return what logits [N, classes] answer; the probability is that of the softmax of logits / temperature.
+
+    targets: int64 [N], the true rows.
+    """
     row = logits.argmax(1, keepdim=True)
     probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
-    return Answers(row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu())
+    leaders, counts = find_leaders(logits)
+    integers = smallest_integers(logits.shape[1])
+    return Answers(
+        row.squeeze(1).int().cpu(),
+        probabilities.squeeze(1).half().cpu(),
+        targets.to(integers),
+        leaders.to(integers).cpu(),
+        counts.to(integers).cpu(),
+    )
+
+
+def _join(parts: list[Answers], classes: int) -> Answers:
+    """Concatenate answers of one head with so many classes."""
+    none = torch.zeros(0, dtype=smallest_integers(classes))
+    empty = Answers(torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none)
+    listed = [empty, *parts]
+    names = [field.name for field in fields(Answers)]
+    return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
 
 
 def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Logits:
@@ -91,6 +120,27 @@ def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict,
     classes = network.classes_of(head)
     said = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]
     return Logits(torch.cat([torch.zeros(0, len(classes)), *said]), data.targets(classes))
+
+
+def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the columns that score higher than all columns before them, ascending, and their number by row.
+
+    scores: [B, C]. Returns the columns of all rows one after the other, and counts [B]. `argmax` of the first k columns
+    is the last such column below k: both take the lowest of equal scores.
+    """
+    scores = scores.nan_to_num(
+        nan=math.inf, posinf=math.inf, neginf=-math.inf
+    )  # argmax takes nan for the greatest
+    leads = torch.ones_like(scores, dtype=torch.bool)
+    leads[:, 1:] = scores[:, 1:] > scores.cummax(1).values[:, :-1]
+    return leads.nonzero()[:, 1], leads.sum(1)
+
+
+def smallest_integers(classes: int) -> torch.dtype:
+    """Choose the smallest integer type that holds a head's rows and their number."""
+    if classes <= torch.iinfo(torch.uint8).max:
+        return torch.uint8
+    return torch.int16 if classes <= torch.iinfo(torch.int16).max else torch.int32
 
 
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:

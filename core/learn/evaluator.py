@@ -198,7 +198,7 @@ class Evaluator:
         right: dict[int, Tensor] = {}
         for task, data in known.items():
             if stride == 1:
-                said = answers_of(logits[task].values, value)
+                said = answers_of(logits[task].values, logits[task].targets, value)
                 answers = said, said.right(logits[task].targets)
             else:
                 answers = answers_on_task(network, data, task, predict, self._inputs, value)

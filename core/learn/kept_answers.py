@@ -14,6 +14,8 @@ from core.protocol.job_result import AnswersFile, Measured
 
 Kept = Mapping[tuple[Measured, int], Answers]
 _PREFIX = "answers"
+_LATER = ("targets", "leaders", "leader_counts")
+"""Tensors that answers from before lack."""
 
 
 def files(folder: Path, kept: Kept) -> list[AnswersFile]:
@@ -25,7 +27,7 @@ def files(folder: Path, kept: Kept) -> list[AnswersFile]:
     found = []
     for (version, task), said in sorted(kept.items(), key=lambda one: one[0]):
         name = f"{_PREFIX}/{version}.{task}.safetensors"
-        save_file({"rows": said.rows, "probabilities": said.probabilities}, folder / name)
+        save_file(_tensors(said), folder / name)
         found.append(AnswersFile(version=version, task=task, file=name))
     return found
 
@@ -34,8 +36,7 @@ def to_tensors(kept: Kept) -> dict[str, Tensor]:
     """The tensors by which a snapshot keeps them."""
     found: dict[str, Tensor] = {}
     for (version, task), said in kept.items():
-        found[f"{_PREFIX}.{version}.{task}.rows"] = said.rows
-        found[f"{_PREFIX}.{version}.{task}.probabilities"] = said.probabilities
+        found |= {f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _tensors(said).items()}
     return found
 
 
@@ -44,8 +45,17 @@ def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers
     found: dict[tuple[Measured, int], Answers] = {}
     for version, task in _named(list(tensors)):
         key = f"{_PREFIX}.{version}.{task}"
-        found[version, task] = Answers(tensors.pop(f"{key}.rows"), tensors.pop(f"{key}.probabilities"))
+        found[version, task] = Answers(
+            tensors.pop(f"{key}.rows"),
+            tensors.pop(f"{key}.probabilities"),
+            *(tensors.pop(f"{key}.{name}", None) for name in _LATER),
+        )
     return found
+
+
+def _tensors(answers: Answers) -> dict[str, Tensor]:
+    """The tensors of an answer by name, without those that it lacks."""
+    return {name: tensor for name, tensor in vars(answers).items() if tensor is not None}
 
 
 def _named(names: list[str]) -> Iterator[tuple[Measured, int]]:

@@ -30,6 +30,12 @@ def taught(manifest: Manifest) -> list[int]:
     return list(manifest.tasks)
 
 
+def knows_one_class(manifest: Manifest) -> bool:
+    """Whether a version can give no other answer than one class, whatever the image."""
+    heads = [head.classes for head in manifest.heads or []]
+    return sum(map(len, heads or [manifest.classes or []])) == 1
+
+
 def with_task(manifest: Manifest, number: int) -> list[int]:
     """What a version is taught that learns task `number` on top of the version of this manifest."""
     before = taught(manifest)

@@ -8,8 +8,10 @@ undefined (such as forgetting after the first task) passes with value None; one 
 import math
 from dataclasses import dataclass, field
 
+from core.line.checks import check_losses, describe_visible
 from core.line.coverage import Lost
 from core.protocol.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
+from core.protocol.losses import Losses
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,14 @@ class Place:
         head: number of the version that the line goes on from.
         lost: what it lacks of what the model must cover.
         may_lose: whether the model allows that (`allow_lost_classes`).
+        model: id of its model.
     """
 
     parent: int
     head: int
     lost: Lost = field(default_factory=Lost)
     may_lose: bool = False
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Metrics:
         new_task: accuracy on its own task.
         predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
         production: beside the version in production; None: that was taught nothing, or nothing was compared.
+        losses: image by image beside other versions; None: nothing was counted.
     """
 
     forgetting: float | None = None
@@ -60,6 +65,7 @@ class Metrics:
     acc: float | None = None
     predicted_rise: float | None = None
     production: Production | None = None
+    losses: Losses | None = None
 
     @property
     def negative_flips(self) -> float | None:
@@ -91,6 +97,7 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         if name == "max_negative_flips" and beside is not None:
             check |= {"against": beside.version, "negative": beside.negative, "images": beside.images}
         checks.append(check)
+    checks += check_losses(gate, metrics.losses, place.model)
     lost = place.lost
     checks.append(
         {
@@ -106,4 +113,6 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
     checks.append(
         {"name": "parent_rolled_back", "limit": place.head, "value": place.parent, "passed": in_line}
     )
-    return {"passed": all(check["passed"] for check in checks), "checks": checks}
+    judged: Verdict = {"passed": all(check["passed"] for check in checks), "checks": checks}
+    visible = describe_visible(gate, metrics.losses)
+    return judged if visible is None else {**judged, "visible": visible}

@@ -4,13 +4,14 @@ import math
 
 from sqlalchemy.orm import Session
 
-from core.db.measurements import ALL_TASKS, NEGATIVE_FLIPS
+from core.db.measurements import ALL_TASKS, LOSSES, NEGATIVE_FLIPS
 from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
 from core.line.gate import Metrics, Place, Production, verdict
 from core.line.row import row_of
 from core.matrix_row import row_figures
 from core.protocol.gate import GateOut, Verdict
+from core.protocol.losses import Losses
 
 
 def judge(session: Session, model: Model, version: Version) -> Verdict:
@@ -21,12 +22,14 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
     own = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
     beside = beside_production(session, model.id, version.number)
-    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise, beside)
+    losses = read_losses(session, model.id, version.number)
+    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise, beside, losses)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = limits_of(model, job)
     lacks = lost(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
-    return verdict(limits or {}, metrics, Place(parent, model.head, lacks, model.allow_lost_classes))
+    place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    return verdict(limits or {}, metrics, place)
 
 
 def limits_of(model: Model, job: Job | None) -> GateOut:
@@ -38,6 +41,12 @@ def beside_production(session: Session, model_id: str, version: int) -> Producti
     """What was counted when the version was made, where its gate asks for it."""
     found = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
     return None if found is None else Production(**found.detail)
+
+
+def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
+    """Read what was counted for the checks when the version was made, where its gate had one of them."""
+    row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
+    return None if row is None else row.detail
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:

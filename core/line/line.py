@@ -15,7 +15,7 @@ from core.db.jobs import is_unfinished
 from core.db.states import State
 from core.db.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
 from core.line import words
-from core.line.coverage import taught
+from core.line.coverage import knows_one_class, taught
 from core.line.judgement import judge
 from core.line.standing import ENDED, Standing, open_tasks, settle
 from core.protocol.answers.owner_event import AliasMoved
@@ -61,15 +61,26 @@ def head_of(session: Session, model: Model) -> Version:
 def publish(
     session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
 ) -> None:
-    """A version becomes the line head, and production where that follows."""
+    """A version becomes the line head, and production where that follows.
+
+    While production is version 0, a version that knows one class does not replace it: it would call everything by that
+    class. The line goes on from it, and production follows with the next version.
+    """
     version.status = "published"
     owner_events.of_version(session, model, version, now)
     model.head = version.number
     settle(task, Standing.LEARNED, now)
     _date(model, task, now)
     _newest(session, model, version, now)
-    if model.production_follows:
+    if model.production_follows and not stays_behind(session, model, version):
         point(session, model, PRODUCTION, version.number, now, mover)
+
+
+def stays_behind(session: Session, model: Model, version: Version) -> bool:
+    """Whether a published version is not promoted, since it knows one class and production none."""
+    production = session.get(Alias, (model.id, PRODUCTION))
+    has_none = production is None or production.version == 0
+    return has_none and version.number > 0 and knows_one_class(version.manifest)
 
 
 def hold(session: Session, model: Model, task: Task, now: float) -> None:

@@ -94,6 +94,14 @@ def lost_by_move(model: Model, task: Task, version: int) -> str:
     return f"Version {version} was not taught {called(task)}. {relearn(model, task)}"
 
 
+def one_class(version: Version) -> str:
+    """Why a first version is not promoted, and what to send."""
+    return (
+        f"Version {version.number} knows one class, so it calls every image by it. It is published and not in "
+        "production. Send a batch with another class: the next version is judged and promoted as usual."
+    )
+
+
 def passes_now(version: int) -> str:
     """That a held version was judged again."""
     return f"Version {version} was held, passes its gate now and is published."
@@ -107,6 +115,8 @@ def held(version: int, gate: Verdict) -> str:
 
 def _reason(check: GateCheck) -> str:
     name, limit, value = check["name"], check["limit"], check["value"]
+    if "detail" in check:
+        return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
     if name == "lost_tasks":
         classes = check["classes"]
         what = f", so that it cannot name {listed(classes, 20)}" if classes else ""

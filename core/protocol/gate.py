@@ -4,17 +4,28 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from core.protocol.losses import Visible
+
 Limit = Literal["max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise", "max_negative_flips"]
+Check = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing"]
+"""Checks beside production, image by image; the limit of each is a share of images."""
 
 
 class GateLimits(TypedDict, total=False):
-    """The limits that a request sets; null: not asked."""
+    """The limits that a request sets; null: not asked. `checks` sets those of all checks beside production."""
+
+    checks: Literal["on", "off"] | None
 
     max_forgetting: float | None
     min_new_task: float | None
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    forgotten: float | None
+    confused: float | None
+    class_lost: float | None
+    drifted: float | None
+    learned_nothing: float | None
 
 
 class GateOut(TypedDict):
@@ -25,6 +36,22 @@ class GateOut(TypedDict):
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    forgotten: float | None
+    confused: float | None
+    class_lost: float | None
+    drifted: float | None
+    learned_nothing: float | None
+
+
+class CheckPicture(TypedDict):
+    """A held-out image that was answered right before and is answered wrong now; `image`: its address."""
+
+    task: int
+    index: int
+    label: str
+    before: str
+    now: str
+    image: str
 
 
 class GateCheck(TypedDict):
@@ -36,6 +63,11 @@ class GateCheck(TypedDict):
     the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
     `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
     wrong.
+
+    The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
+    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test;
+    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
+    nothing was compared, in words; then `value` is null and the check passes.
     """
 
     name: str
@@ -47,6 +79,17 @@ class GateCheck(TypedDict):
     against: NotRequired[int]
     negative: NotRequired[int]
     images: NotRequired[int]
+    positive: NotRequired[int]
+    p: NotRequired[float]
+    detail: NotRequired[str]
+    not_measured: NotRequired[str]
+    pictures: NotRequired[list[CheckPicture]]
+
+
+class Visibility(Visible):
+    """Losses that the held-out images of earlier tasks can show; `detail` says so in a sentence."""
+
+    detail: str
 
 
 class Overruled(TypedDict):
@@ -57,8 +100,12 @@ class Overruled(TypedDict):
 
 
 class Verdict(TypedDict):
-    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them."""
+    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them.
+
+    `visible`: the losses that the checks could have seen; absent where none of them compares images.
+    """
 
     passed: bool
     checks: list[GateCheck]
+    visible: NotRequired[Visibility]
     overruled: NotRequired[Overruled]

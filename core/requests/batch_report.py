@@ -84,6 +84,19 @@ def warnings(found: Directory, compared: Compared) -> list[str]:
     return [*found.warnings, *said]
 
 
+def one_class(session: Session, model: Model, found: Directory) -> list[str]:
+    """Warn of a batch after which the model knows one class: its version is published and not promoted."""
+    if len(found.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
+        return []
+    (label,) = found.classes
+    if known_classes(session, model) - {label}:
+        return []
+    return [
+        f"The batch has one class, {show(label)}, and the model knows no other. Its version calls every image by it, "
+        "so it is published and not put in production. Send another class with it, or in the next batch."
+    ]
+
+
 def not_checked(found: Directory) -> list[str]:
     """What the names and sizes of a batch do not show, one sentence each."""
     decoding = "Images were not decoded: damaged files and formats that cannot be read are found by the job."

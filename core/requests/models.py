@@ -18,6 +18,7 @@ from core.db.tables import Alias, Model, Version
 from core.errors import NameTaken
 from core.ids import new_id
 from core.line import line, words
+from core.line.checks import ALL_OFF, NEW_GATE
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ListedModel, ModelOut, ModelPage, Scenario
@@ -134,7 +135,7 @@ def _new_row(asked: AskedModel, given: NewModel, actor: Actor, now: float) -> Mo
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=_gate({}, given.get("gate") or {}),
+        gate=_gate(NEW_GATE, given.get("gate") or {}),
         keep_training_data=bool(given.get("keep_training_data", False)),
         held_out=given.get("held_out") or "keep",
         **_line(given),
@@ -220,7 +221,7 @@ def change(
             warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
         if "gate" in patch:
             limits = patch["gate"]
-            row.gate = _gate({} if limits is None else row.gate, limits or {})
+            row.gate = _gate(NEW_GATE if limits is None else row.gate, limits or {})
         said = _line(patch)
         for name, default in LINE.items():
             if name in patch:
@@ -337,14 +338,22 @@ def _line(given: ModelChange) -> dict[str, object]:
 
 
 def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
-    """All limits, those of the patch first; null where none is set."""
-    limits: GateLimits = {**before, **patch}
+    """All limits, those of the patch first; null where none is set, as in models from before a limit."""
+    switched: GateLimits = {}
+    if patch.get("checks") is not None:
+        switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
+    limits: GateLimits = {**before, **switched, **patch}
     return {
         "max_forgetting": limits.get("max_forgetting"),
         "min_new_task": limits.get("min_new_task"),
         "min_acc": limits.get("min_acc"),
         "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
         "max_negative_flips": limits.get("max_negative_flips"),
+        "forgotten": limits.get("forgotten"),
+        "confused": limits.get("confused"),
+        "class_lost": limits.get("class_lost"),
+        "drifted": limits.get("drifted"),
+        "learned_nothing": limits.get("learned_nothing"),
     }
 
 

@@ -258,6 +258,7 @@ class Submission:
         warnings = [
             *resolved.warnings,
             *check_next_task(session, catalogue, model, resolved.recipe),
+            *batch_report.one_class(session, model, batch.directory),
             *_repeats(session, model, batch),
             *ahead.missing,
             *ahead.others,

@@ -4,14 +4,14 @@ Production is the version's parent as a rule, and the job has compared them. Whe
 elsewhere, the answers of both are read from the store, on the tasks of which they are kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import flips
-from core.db.measurements import ALL_TASKS, NEGATIVE_FLIPS, Measured
+from core.db.measurements import ALL_TASKS, LOSSES, NEGATIVE_FLIPS, Measured
 from core.db.session import Database
 from core.db.tables import Alias, Job, Model, Result, Task, Version
 from core.flips import Flips, Mask
@@ -21,9 +21,11 @@ from core.line.gate import Production
 from core.line.judgement import limits_of
 from core.line.line import PRODUCTION
 from core.protocol.job_result import JobResult
+from core.protocol.losses import Losses
 from core.protocol.manifest import Manifest
 from core.store import Blobs
 from core.work.fence import Claim
+from core.work.losses import count_losses
 from core.work.result import ResultFolder
 
 
@@ -33,14 +35,19 @@ class Beside:
 
     production: int | None
     counted: Production | None
+    losses: Losses | None = None
 
-    def row(self) -> list[Measured]:
-        """As a row of measurements, for the verdict."""
-        found = self.counted
-        if found is None or not found.images:
-            return []
-        rate = found.negative / found.images
-        return [Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(found))]
+    def rows(self) -> list[Measured]:
+        """As rows of measurements, for the verdict."""
+        rows, flipped, losses = [], self.counted, self.losses
+        if flipped is not None and flipped.images:
+            rate = flipped.negative / flipped.images
+            rows.append(Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(flipped)))
+        if losses is not None:
+            count = losses["forgotten"]
+            net = (count["negative"] - count["positive"]) / count["images"] if count["images"] else None
+            rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,12 @@ def production_of(session: Session, model_id: str) -> int | None:
 
 
 def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
-    """Count the negative flips against production, if the job's gate has a limit for them."""
+    """Count negative flips and losses against production, as far as the job's gate asks for them."""
+    beside = _count_flips(db, blobs, claim, found)
+    return replace(beside, losses=count_losses(db, blobs, claim, found, beside.production))
+
+
+def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)

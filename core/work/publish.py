@@ -127,6 +127,8 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         version.gate = judge(session, model, version)
         biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
         told = [] if biased is None else [biased]
+        if version.gate["passed"] and model.production_follows and line.stays_behind(session, model, version):
+            told.append(words.one_class(version))
         version.warnings = [*_lacks(session, model, version), *told]
         job.warnings = [*(job.warnings or []), *told]
         if version.gate["passed"]:
@@ -153,7 +155,7 @@ def _measured(session: Session, model: Model, version: Version, made: _Made, bes
     size = answers.new_bytes(session, model, kept)
     write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
     answers.fill(session, model, version.parent or 0, kept, found)
-    measurements.add(session, model.id, version.number, beside.row())
+    measurements.add(session, model.id, version.number, beside.rows())
     return size
 
 
@@ -163,7 +165,8 @@ def _end(
     """The job's end: its state, what its log says, and the audit row."""
     for text in version.warnings:  # the job process has logged its own
         job_log.add(session, job.id, ("warning", text), now)
-    job_log.add(session, job.id, _outcome(model, task, version), now)
+    production = negative_flips.production_of(session, model.id)
+    job_log.add(session, job.id, _outcome(model, task, version, production), now)
     session.flush()  # event streams end with the event of the state
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
     move(session, job, Action.PUBLISH, now, data)
@@ -174,16 +177,24 @@ def _end(
     line.record_publish(session, model, version, now, job=job.id)
 
 
-def _outcome(model: Model, task: Task, version: Version) -> job_log.Line:
+def _outcome(model: Model, task: Task, version: Version, production: int | None) -> job_log.Line:
     """The line of the log that says what came of the job."""
     if version.status == "published":
+        if version.number == production:
+            return "info", f"Version {version.number} is published and in production.{_seen(version)}"
         if model.production_follows:
-            return "info", f"Version {version.number} is published and in production."
+            return "info", f"Version {version.number} is published and not in production: it knows one class."
         text = "is published and not in production, which stays where a person put it: see the model's `warnings`."
         return "info", f"Version {version.number} {text}"
     stops = f"{words.stopped(model, task, version)} {words.SETTLED_BY}"
     next_ = stops if task.stops else words.went_on(model, task, task.standing == "learned")
     return "warning", f"{words.held(version.number, version.gate)} {next_}"
+
+
+def _seen(version: Version) -> str:
+    """What the gate could have seen, after the words of a published version."""
+    visible = version.gate.get("visible")
+    return "" if visible is None else f" {visible['detail']}"
 
 
 def _lacks(session: Session, model: Model, version: Version) -> list[str]:

@@ -1,0 +1,292 @@
+"""The gate's checks beside production: the limits that a new model has, and each judged from stored counts.
+
+A loss counts where it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A check without images
+passes and says why nothing was measured.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+from core.flips import mcnemar_worse
+from core.power import SIGNIFICANT
+from core.protocol.gate import Check, CheckPicture, GateCheck, GateLimits, GateOut, Visibility
+from core.protocol.losses import ClassLoss, LossCount, Losses, LostImage
+
+CHECKS: tuple[Check, ...] = get_args(Check)
+NEW_GATE: GateLimits = {
+    "forgotten": 0.02,
+    "confused": 0.10,
+    "class_lost": 0.10,
+    "drifted": 0.05,
+    "learned_nothing": 0.10,
+}
+"""Limits of a new model (`docs/benchmarks.md` has the measurement)."""
+ALL_OFF: GateLimits = {
+    "forgotten": None,
+    "confused": None,
+    "class_lost": None,
+    "drifted": None,
+    "learned_nothing": None,
+}
+LEAST_OF_CLASS = 5
+"""Held-out images below which a class is not asked for."""
+LEAST_OF_NEW = 10
+"""Held-out images of new classes below which nothing is said of what was learned."""
+_SHOWN = 4
+_NAMED = 20
+_Judge = Callable[[Losses, float], GateCheck]
+
+
+def check_losses(limits: GateLimits | GateOut, losses: Losses | None, model_id: str) -> list[GateCheck]:
+    """Judge what a version lost by the checks that are on; `losses` None: nothing was counted."""
+    checks: list[GateCheck] = []
+    for name in CHECKS:
+        limit = limits.get(name)
+        if limit is None:
+            continue
+        if losses is None:
+            checks.append(_unmeasured(name, limit, "the version was made before this was counted"))
+            continue
+        check = _JUDGES[name](losses, limit)
+        if not check["passed"]:
+            check["pictures"] = [_picture(one, model_id) for one in _shown(name, losses)]
+        checks.append(check)
+    return checks
+
+
+def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Visibility | None:
+    """Say which losses the compared images could have shown; None where nothing was asked or compared."""
+    if losses is None or limits.get("forgotten") is None or losses["forgotten"]["missing"] is not None:
+        return None
+    visible = losses["visible"]
+    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
+    text = f"With {_many(images, 'held-out image')} of earlier tasks, "
+    if loss is None:
+        text += "no loss can be told from chance"
+        if more is not None and then is not None:
+            text += f"; with {more} more, one of {_points(then)} can"
+    else:
+        text += f"a loss below {_points(loss)} may go unseen"
+        if more is not None and then is not None:
+            text += f"; {more} more bring that to {100 * then:.0f}"
+    return {**visible, "detail": f"{text}."}
+
+
+def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
+    count = losses["forgotten"]
+    if count["missing"] is not None:
+        return _unmeasured("forgotten", limit, count["missing"])
+    share, p = _net(count), mcnemar_worse(count["negative"], count["positive"])
+    failed = share > limit and p < SIGNIFICANT
+    text = (
+        f"of {_many(count['images'], 'held-out image')} of earlier tasks it gets {count['negative']} wrong that "
+        f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, where only "
+        "classes that both know may be answered"
+    )
+    return _measured("forgotten", limit, share, failed, text, count, p)
+
+
+def _judge_confused(losses: Losses, limit: float) -> GateCheck:
+    count = losses["confused"]
+    if count["missing"] is not None:
+        return _unmeasured("confused", limit, count["missing"])
+    share, p = count["negative"] / count["images"], mcnemar_worse(count["negative"], count["positive"])
+    text = (
+        f"of {_many(count['images'], 'held-out image')} of earlier tasks it calls {count['negative']} by a class "
+        f"that is new in this batch, though version {count['against']} gets them right"
+    )
+    return _measured("confused", limit, share, share > limit and p < SIGNIFICANT, text, count, p)
+
+
+def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
+    count = losses["class_lost"]
+    if count["missing"] is not None:
+        return _unmeasured("class_lost", limit, count["missing"])
+    known = [
+        one
+        for one in count["classes"]
+        if one["images"] >= LEAST_OF_CLASS and 2 * one["before"] >= one["images"]
+    ]
+    if not known:
+        return _unmeasured(
+            "class_lost",
+            limit,
+            f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were right",
+        )
+    lost = [one for one in known if _recall(one) <= limit]
+    worst = min(known, key=_recall)
+    text = (
+        f"it lost {_named(lost, count['against'])}"
+        if lost
+        else f"of the classes that version {count['against']} gets half right, {worst['label']} is worst: "
+        f"{_right_now(worst)} of {worst['images']} right"
+    )
+    return {
+        "name": "class_lost",
+        "limit": limit,
+        "value": _recall(worst),
+        "passed": not lost,
+        "against": count["against"] or 0,
+        "images": count["images"],
+        "classes": [one["label"] for one in lost][:_NAMED],
+        "detail": _sentence(text),
+    }
+
+
+def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
+    count = losses["drifted"]
+    if count["missing"] is not None:
+        return _unmeasured("drifted", limit, count["missing"])
+    shares = {one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]}
+    # p of the worst of many tasks: each may be wrong by chance.
+    drifted = [
+        one
+        for one in count["tasks"]
+        if shares[one["task"]] > limit
+        and mcnemar_worse(one["negative"], one["positive"]) * count["compared"] < SIGNIFICANT
+    ]
+    first = drifted[0] if drifted else max(count["tasks"], key=lambda one: shares[one["task"]])
+    text = (
+        f"of {_many(first['images'], 'held-out image')} of task {first['task']} it gets {first['negative']} wrong "
+        f"that version {first['against']}, the best of the last versions there, gets right, and "
+        f"{first['positive']} right that it gets wrong"
+    )
+    if len(drifted) > 1:
+        text += f"; {_many(len(drifted) - 1, 'more task')} drifted too"
+    failed = bool(drifted)
+    check = _measured("drifted", limit, max(shares.values()), failed, text, count, None)
+    return {**check, "against": first["against"], "tasks": [one["task"] for one in drifted][:_NAMED]}
+
+
+def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
+    new, known = losses["new"], losses["known"]
+    p = mcnemar_worse(known["negative"], known["positive"])
+    is_worse = known["missing"] is None and p < SIGNIFICANT
+    has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
+    if not has_new and known["missing"] is not None:
+        few = f"the batch has {_many(new['images'], 'held-out image')} of new classes, {LEAST_OF_NEW} are needed"
+        return _unmeasured("learned_nothing", limit, few if new["images"] else str(new["missing"]))
+    share = new["positive"] / new["images"] if has_new else None
+    is_blank = share is not None and share <= limit
+    texts = []
+    if has_new:
+        texts.append(
+            f"of {_many(new['images'], 'held-out image')} of the batch's new classes it gets {new['positive']} right"
+        )
+    if known["missing"] is None:
+        texts.append(
+            f"of the batch's {_many(known['images'], 'held-out image')} of known classes it gets "
+            f"{known['negative']} wrong that version {known['against']} gets right, and {known['positive']} right "
+            "that it gets wrong"
+        )
+    return {
+        "name": "learned_nothing",
+        "limit": limit,
+        "value": share,
+        "passed": not (is_blank or is_worse),
+        "images": new["images"] + known["images"],
+        "p": p,
+        "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
+        if is_blank or is_worse
+        else [],
+        "detail": _sentence("; ".join(texts)),
+    }
+
+
+_JUDGES: Mapping[Check, _Judge] = {
+    "forgotten": _judge_forgotten,
+    "confused": _judge_confused,
+    "class_lost": _judge_class_lost,
+    "drifted": _judge_drifted,
+    "learned_nothing": _judge_learned_nothing,
+}
+
+
+def _measured(
+    name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float | None
+) -> GateCheck:
+    worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
+    if worst:
+        text = f"{text}, most of {_listed(worst)}"
+    check: GateCheck = {
+        "name": name,
+        "limit": limit,
+        "value": value,
+        "passed": not failed,
+        "against": count["against"] or 0,
+        "images": count["images"],
+        "negative": count["negative"],
+        "positive": count["positive"],
+        "classes": [one["label"] for one in worst][:_NAMED],
+        "detail": _sentence(text),
+    }
+    if p is not None:
+        check["p"] = p
+    return check
+
+
+def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
+    return {
+        "name": name,
+        "limit": limit,
+        "value": None,
+        "passed": True,
+        "not_measured": why,
+        "detail": _sentence(f"not measured: {why}"),
+    }
+
+
+def _shown(name: Check, losses: Losses) -> list[LostImage]:
+    if name != "learned_nothing":
+        return losses[name]["pictures"]
+    return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
+
+
+def _picture(image: LostImage, model_id: str) -> CheckPicture:
+    address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
+    return {**image, "image": address}
+
+
+def _net(count: LossCount) -> float:
+    return (count["negative"] - count["positive"]) / count["images"]
+
+
+def _right_now(one: ClassLoss) -> int:
+    return one["before"] - one["negative"] + one["positive"]
+
+
+def _recall(one: ClassLoss) -> float:
+    return _right_now(one) / one["images"]
+
+
+def _named(lost: Sequence[ClassLoss], against: int | None) -> str:
+    """`cat (0 of 12 right, 11 by version 3) and dog (…)`."""
+    texts = [
+        f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version {against})"
+        for one in lost
+    ]
+    return _joined(texts)
+
+
+def _listed(worst: Sequence[ClassLoss]) -> str:
+    """`cat (9 of 12) and dog (8 of 12)`: images that turned wrong."""
+    return _joined([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
+
+
+def _joined(texts: Sequence[str]) -> str:
+    shown = list(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        shown.append(f"{len(texts) - _SHOWN} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.0f} points"

@@ -1,0 +1,407 @@
+"""Count what a new version lost beside the version in production, image by image, for the checks of its gate.
+
+All comparisons use the held-out images of earlier tasks, but for those of the batch itself that show whether it was
+learned. The answers of the new version and of its parent are files of the job's result; those of other versions are
+read from the store. Rows of a head are compared as numbers: a version that grew from another has its classes first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Job, Model, Result, Task, Version
+from core.flips import Mask, mcnemar_worse
+from core.ingest.answers import RankedAnswers, open_answers, open_ranked_answers
+from core.line.checks import CHECKS
+from core.line.judgement import limits_of
+from core.power import SIGNIFICANT, find_visible
+from core.protocol.gate import GateOut
+from core.protocol.job_result import JobResult
+from core.protocol.losses import ClassLoss, DriftCount, LossCount, Losses, LostImage, TaskLoss
+from core.protocol.manifest import Manifest
+from core.store import Blobs
+from core.work.fence import Claim
+from core.work.result import ResultFolder
+
+LAST_VERSIONS = 20
+"""Published versions among which the best of each task is looked for."""
+MOST_CLASSES = 50
+MOST_PICTURES = 4
+_NO_EARLIER = "no earlier task has held-out images that both versions answer"
+_Rows = npt.NDArray[np.int32]
+_Key = tuple[int, int]
+"""A class: its task where each has classes of its own, else 0, and its row."""
+
+
+@dataclass(frozen=True)
+class _Answering:
+    """A version that is compared with: its number, its manifest, and its stored answers by task."""
+
+    number: int
+    manifest: Manifest
+    answers: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Rows of the database that the comparisons need.
+
+    Attributes:
+        tasks: whose held-out images are still there.
+        production: None where that is version 0, which was taught nothing.
+        best: task → the version of the last ones that answered most of it right.
+    """
+
+    model: Model
+    gate: GateOut
+    own: int
+    tasks: set[int]
+    parent: _Answering
+    production: _Answering | None
+    best: Mapping[int, _Answering]
+
+
+@dataclass
+class _Tally:
+    """Images that turned wrong or right, by class, with a few of those that turned wrong."""
+
+    counts: dict[_Key, list[int]] = field(default_factory=dict)
+    labels: dict[_Key, str] = field(default_factory=dict)
+    pictures: dict[_Key, list[LostImage]] = field(default_factory=dict)
+
+    def add(self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask) -> None:
+        """Count images of a task by their true class; `old`, `new`: the answers that pictures show."""
+        right_before = (old == part.ranked.targets) & counted
+        masks = (counted, right_before, negative & counted, positive & counted)
+        size = len(part.names)
+        by_class = np.stack([np.bincount(part.ranked.targets[mask], minlength=size) for mask in masks], 1)
+        for row in np.flatnonzero(by_class[:, 0]).tolist():
+            key = (part.apart, row)
+            before = self.counts.setdefault(key, [0, 0, 0, 0])
+            self.counts[key] = [a + b for a, b in zip(before, by_class[row].tolist(), strict=True)]
+            self.labels[key] = part.names[row]
+        for index in np.flatnonzero(negative & counted).tolist():
+            shown = self.pictures.setdefault((part.apart, int(part.ranked.targets[index])), [])
+            if len(shown) < MOST_PICTURES:
+                answers = (part.names[int(old[index])], part.names[int(new[index])])
+                label = part.names[int(part.ranked.targets[index])]
+                shown.append(
+                    LostImage(task=part.task, index=index, label=label, before=answers[0], now=answers[1])
+                )
+
+    def merge(self, other: "_Tally") -> None:
+        """Add the counts and pictures of another task."""
+        for key, counts in other.counts.items():
+            before = self.counts.get(key, [0, 0, 0, 0])
+            self.counts[key] = [a + b for a, b in zip(before, counts, strict=True)]
+        self.labels |= other.labels
+        for key, shown in other.pictures.items():
+            self.pictures[key] = [*self.pictures.get(key, []), *shown][:MOST_PICTURES]
+
+    def describe(self, against: int | None, *, by_recall: bool = False) -> LossCount:
+        """The counts as they are stored; `by_recall`: the class with the smallest share right now comes first."""
+
+        def weight(key: _Key) -> tuple[float, str]:
+            images, before, negative, positive = self.counts[key]
+            lost = (before - negative + positive) / images if by_recall else float(positive - negative)
+            return lost, self.labels[key]
+
+        keys = sorted(self.counts, key=weight)
+        totals = [sum(counts[i] for counts in self.counts.values()) for i in range(4)]
+        return {
+            "against": against,
+            "images": totals[0],
+            "negative": totals[2],
+            "positive": totals[3],
+            "classes": [self._class(key) for key in keys[:MOST_CLASSES]],
+            "pictures": self._few(keys),
+            "missing": None,
+        }
+
+    def _class(self, key: _Key) -> ClassLoss:
+        images, before, negative, positive = self.counts[key]
+        return {
+            "label": self.labels[key],
+            "task": key[0] or None,
+            "images": images,
+            "before": before,
+            "negative": negative,
+            "positive": positive,
+        }
+
+    def _few(self, keys: list[_Key]) -> list[LostImage]:
+        """One picture of each of the first classes, then a second of each, and so on."""
+        of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
+        turns = [shown[turn] for turn in range(MOST_PICTURES) for shown in of_classes if turn < len(shown)]
+        return turns[:MOST_PICTURES]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A task's held-out images as the new version answers them; `apart`: the task where it has classes of its own."""
+
+    task: int
+    apart: int
+    names: list[str]
+    ranked: RankedAnswers
+
+
+def count_losses(
+    db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult], production: int | None
+) -> Losses | None:
+    """Count the losses of a finished job's version, where its gate has a check for them.
+
+    Args:
+        production: the number of the version in production.
+    """
+    facts = _read_facts(db, claim, production)
+    return None if facts is None else _Comparison(blobs, facts, found).count()
+
+
+def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        gate = limits_of(model, job)
+        if all(gate.get(name) is None for name in CHECKS):
+            return None
+        there = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
+        tasks = set(session.scalars(select(Task.number).where(Task.model_id == model.id, there)))
+        numbers = {job.parent_version or 0, production or 0}
+        answers = _stored_answers(session, model, numbers)
+        best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
+        manifests = _manifests(session, model, {*numbers, *best.values()})
+        answers |= _stored_answers(session, model, set(best.values()) - numbers)
+        versions = {n: _Answering(n, manifests[n], answers.get(n, {})) for n in manifests}
+        return _Facts(
+            model=model,
+            gate=gate,
+            own=claim.task_number or 0,
+            tasks=tasks,
+            parent=versions[job.parent_version or 0],
+            production=versions[production] if production else None,
+            best={task: versions[number] for task, number in best.items()},
+        )
+
+
+def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[int, dict[int, str]]:
+    """Version → task → digest of the answers that are kept."""
+    query = select(Result.version, Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
+    )
+    stored: dict[int, dict[int, str]] = {}
+    for version, task, digest in session.execute(query):
+        if digest is not None:
+            stored.setdefault(version, {})[task] = digest
+    return stored
+
+
+def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
+    """Task → of the last published versions, the one that answered most of it right; of equals the newest."""
+    published = (Version.model_id == model.id, Version.status == "published", Version.number > 0)
+    last = select(Version.number).where(*published).order_by(Version.number.desc()).limit(LAST_VERSIONS)
+    query = select(Result.task, Result.version, Result.correct).where(
+        Result.model_id == model.id,
+        Result.version.in_(list(session.scalars(last))),
+        Result.answers.is_not(None),
+    )
+    best: dict[int, tuple[int, int]] = {}
+    for task, version, correct in session.execute(query):
+        if task in tasks:
+            best[task] = max(best.get(task, (-1, 0)), (correct, version))
+    return {task: version for task, (_, version) in best.items()}
+
+
+def _manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
+    query = select(Version.number, Version.manifest).where(
+        Version.model_id == model.id, Version.number.in_(numbers)
+    )
+    return {number: manifest for number, manifest in session.execute(query)}
+
+
+class _Comparison:
+    """The new version beside others, task after task."""
+
+    def __init__(self, blobs: Blobs, facts: _Facts, found: ResultFolder[JobResult]) -> None:
+        self._blobs = blobs
+        self._facts = facts
+        self._document = found.document
+        self._files: dict[tuple[str, int], Path] = {
+            (file.version, file.task): found.folder / file.file for file in found.document.answers
+        }
+        self._heads = {head.task: head.classes for head in found.document.heads}
+        self._forgotten, self._confused, self._classes = _Tally(), _Tally(), _Tally()
+        self._drifts: dict[int, tuple[_Tally, TaskLoss]] = {}
+        self._is_ranked = True
+
+    def count(self) -> Losses:
+        """All counts."""
+        for task in sorted(self._facts.tasks):
+            if task != self._facts.own and (part := self._open_part(task)) is not None:
+                self._compare_with_production(part)
+                self._compare_with_best(part)
+        production = self._facts.production
+        against = None if production is None else production.number
+        forgotten = self._describe(self._forgotten, against)
+        confused = self._describe(self._confused, against)
+        if confused["missing"] is None and not self._brings_classes():
+            confused = _missing(against, "the batch brings no new class")
+        new, known = self._own_batch()
+        if self._facts.model.held_out == "counts":  # the batch's images go with this publish
+            new["pictures"], known["pictures"] = [], []
+        return {
+            "forgotten": forgotten,
+            "confused": confused,
+            "class_lost": self._describe(self._classes, against, by_recall=True),
+            "drifted": self._describe_drift(),
+            "new": new,
+            "known": known,
+            "visible": vars(find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)),  # type: ignore[typeddict-item]
+        }
+
+    def _open_part(self, task: int) -> _Part | None:
+        path = self._files.get(("new", task))
+        if path is None:
+            return None
+        ranked = open_ranked_answers(path)
+        if ranked is None:  # a job that went on from a snapshot of before
+            self._is_ranked = False
+            return None
+        is_apart = self._facts.model.scenario == "task"
+        names = self._heads.get(task, []) if is_apart else list(self._document.classes)
+        return _Part(task, task if is_apart else 0, names, ranked)
+
+    def _names_of(self, version: _Answering, task: int) -> list[str]:
+        """The classes that a version's rows on a task mean."""
+        if self._facts.model.scenario == "task":
+            head = version.manifest.head_of(task)
+            return list(head.classes) if head is not None else []
+        return list(version.manifest.classes or self._facts.model.classes or [])
+
+    def _rows_of(self, version: _Answering, part: _Part) -> tuple[_Rows, int] | None:
+        """A version's answers on a task, and how many classes it knows; None where they cannot be compared."""
+        known = self._names_of(version, part.task)
+        if not known or part.names[: len(known)] != known:
+            return None
+        path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
+        digest = version.answers.get(part.task)
+        if path is None and digest is not None:
+            path = self._blobs.fetch(digest)
+        if path is None:
+            return None
+        rows, _ = open_answers(path)
+        return (rows, len(known)) if len(rows) == len(part.ranked.rows) else None
+
+    def _compare_with_production(self, part: _Part) -> None:
+        production = self._facts.production
+        answers = None if production is None else self._rows_of(production, part)
+        if answers is None:
+            return
+        old, known = answers
+        best, targets, all_images = part.ranked.best_of(known), part.ranked.targets, _all_of(part)
+        right, kept, now = old == targets, best == targets, part.ranked.rows == targets
+        self._forgotten.add(part, old, best, right & ~kept, kept & ~right, all_images)
+        self._classes.add(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
+        fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
+        self._confused.add(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
+
+    def _compare_with_best(self, part: _Part) -> None:
+        version = self._facts.best.get(part.task)
+        answers = None if version is None else self._rows_of(version, part)
+        if version is None or answers is None:
+            return
+        old, known = answers
+        best, targets = part.ranked.best_of(known), part.ranked.targets
+        right, kept = old == targets, best == targets
+        negative, positive = right & ~kept, kept & ~right
+        tally = _Tally()
+        tally.add(part, old, best, negative, positive, _all_of(part))
+        counts = TaskLoss(
+            task=part.task,
+            against=version.number,
+            images=len(targets),
+            negative=int(negative.sum()),
+            positive=int(positive.sum()),
+        )
+        self._drifts[part.task] = (tally, counts)
+
+    def _describe(self, tally: _Tally, against: int | None, *, by_recall: bool = False) -> LossCount:
+        if against is None:
+            return _missing(None, "production is version 0, which was taught nothing")
+        if not tally.counts:
+            return _missing(against, self._why_nothing())
+        return tally.describe(against, by_recall=by_recall)
+
+    def _why_nothing(self) -> str:
+        if not self._is_ranked:
+            return "the job began before the best old class was kept beside each answer"
+        if self._facts.model.held_out == "counts":
+            return 'the model keeps counts of held-out images alone ("held_out": "counts")'
+        return _NO_EARLIER
+
+    def _describe_drift(self) -> DriftCount:
+        """The tasks, those with the least probable loss first; classes and pictures of those that lost too much."""
+        limit = self._facts.gate.get("drifted") or 0.0
+
+        def probability(counts: TaskLoss) -> float:
+            return mcnemar_worse(counts["negative"], counts["positive"])
+
+        tasks = sorted((counts for _, counts in self._drifts.values()), key=probability)
+        lost = _Tally()
+        for counts in tasks:
+            net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
+            if net > limit and probability(counts) * len(tasks) < SIGNIFICANT:
+                lost.merge(self._drifts[counts["task"]][0])
+        described = lost.describe(None) if tasks else _missing(None, self._why_nothing())
+        totals = {name: sum(counts[name] for counts in tasks) for name in ("images", "negative", "positive")}
+        return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
+
+    def _brings_classes(self) -> bool:
+        own = self._heads.get(self._facts.own) if self._heads else self._document.classes
+        return len(own or []) > len(self._names_of(self._facts.parent, self._facts.own))
+
+    def _own_batch(self) -> tuple[LossCount, LossCount]:
+        """The batch's own held-out images: of its new classes, and of those that production knows."""
+        part = self._open_part(self._facts.own) if self._facts.own in self._facts.tasks else None
+        production = self._facts.production
+        against = None if production is None else production.number
+        if part is None or not len(part.ranked.rows):
+            nothing = _missing(against, "the batch has no held-out images")
+            return nothing, nothing
+        targets, now = part.ranked.targets, part.ranked.rows
+        is_new = targets >= len(self._names_of(self._facts.parent, part.task))
+        new, known = _Tally(), _Tally()
+        new.add(part, now, now, now != targets, now == targets, is_new)
+        answers = None if production is None else self._rows_of(production, part)
+        if answers is not None:
+            old, size = answers
+            best = part.ranked.best_of(size)
+            right, kept = old == targets, best == targets
+            known.add(part, old, best, right & ~kept, kept & ~right, targets < size)
+        no_known = "production does not answer the batch's images"
+        return (
+            new.describe(None) if new.counts else _missing(None, "the batch has no held-out images of new classes"),
+            known.describe(against) if known.counts else _missing(against, no_known),
+        )
+
+
+def _all_of(part: _Part) -> Mask:
+    return np.ones(len(part.ranked.rows), bool)
+
+
+def _missing(against: int | None, why: str) -> LossCount:
+    return {
+        "against": against,
+        "images": 0,
+        "negative": 0,
+        "positive": 0,
+        "classes": [],
+        "pictures": [],
+        "missing": why,
+    }
