@@ -36,6 +36,7 @@ from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
 from api.pages import admin as admin_pages
+from api.pages import checks as checks_page
 from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import job as job_page
@@ -127,6 +128,7 @@ ROUTERS = (
     login_page.router,
     models_page.router,
     new_model_page.router,
+    checks_page.router,
     predict_page.router,
     submit_page.router,
     model_page.router,

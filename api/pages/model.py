@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Bell, BlobStore, CatalogueOf, Db, ObjectStore, Read, Write
 from api.pages import forms
 from api.pages.actions import buttons
+from api.pages.checks import describe_checked, describe_limits, list_off
 from api.pages.curves import curves
 from api.pages.heat import ROWS, heat
 from api.pages.render import page, root_of
@@ -55,7 +56,7 @@ def show(
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = recipes.suggestions(db, catalogue(), actor, found["id"]) if again else []
     told: dict[str, object] = {"model": found, "jobs": recent, "waits": waits, "suggestions": suggestions}
-    told |= {"v": v, "t": t}
+    told |= {"v": v, "t": t, "limits": describe_limits(found["gate"]), "off": list_off(found)}
     if found["state"] == "fetching":
         return page(request, "model.html", {**told, "history": None})
     history = lineage.lineage(db, actor, found["id"], last=last, size=ROWS)
@@ -77,9 +78,11 @@ def _measured(
     left = {move.previous for move in history.moves if move.cause == "rollback" and move.previous is not None}
     held = [one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]]
     latest = held[0] if held else history.newest
+    current = shown.get(production)
     return {
         "summary": found["summary"],
-        "production": shown.get(production),
+        "production": current,
+        "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
         "hurt": _hurt(shown, production),
         "heat": heat(found, production=production, left=left, first=first),
         "curves": curves(found, history),

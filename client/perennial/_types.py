@@ -367,6 +367,19 @@ class BatchReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPicture(Shape):
+    """A held-out image that was answered right before and is answered wrong now; `image`: its address."""
+
+    task: int
+    index: int
+    label: str
+    before: str
+    now: str
+    image: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCount(Shape):
     """Images of a class; `held_out` of them are not learned from (null: not decided before the batch is decoded)."""
 
@@ -760,6 +773,11 @@ class Gate(Shape):
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    forgotten: float | None
+    confused: float | None
+    class_lost: float | None
+    drifted: float | None
+    learned_nothing: float | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -773,6 +791,11 @@ class GateCheck(Shape):
     the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
     `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
     wrong.
+
+    The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
+    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test;
+    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
+    nothing was compared, in words; then `value` is null and the check passes.
     """
 
     name: str
@@ -784,18 +807,29 @@ class GateCheck(Shape):
     against: int | None = None
     negative: int | None = None
     images: int | None = None
+    positive: int | None = None
+    p: float | None = None
+    detail: str | None = None
+    not_measured: str | None = None
+    pictures: list[CheckPicture] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits(Shape):
-    """The limits that a request sets; null: not asked."""
+    """The limits that a request sets; null: not asked. `checks` sets those of all checks beside production."""
 
+    checks: Literal["on", "off"] | None = None
     max_forgetting: float | None = None
     min_new_task: float | None = None
     min_acc: float | None = None
     max_predicted_loss_rise: float | None = None
     max_negative_flips: float | None = None
+    forgotten: float | None = None
+    confused: float | None = None
+    class_lost: float | None = None
+    drifted: float | None = None
+    learned_nothing: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2220,10 +2254,14 @@ class Upload(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Shape):
-    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them."""
+    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them.
+
+    `visible`: the losses that the checks could have seen; absent where none of them compares images.
+    """
 
     passed: bool
     checks: list[GateCheck]
+    visible: Visibility | None = None
     overruled: Overruled | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -2263,6 +2301,18 @@ class VersionMade(Shape):
     version: int
     task: int | None
     status: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visibility(Shape):
+    """Losses that the held-out images of earlier tasks can show; `detail` says so in a sentence."""
+
+    images: int
+    loss: float | None
+    more: int | None
+    then: float | None
+    detail: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -18,6 +18,11 @@ CHECKS = {
     "min_acc": "its mean accuracy is below what the gate asks",
     "max_predicted_loss_rise": "its method forecasts a greater loss than the gate allows",
     "max_negative_flips": "it gets more wrong that production gets right than the gate allows",
+    "forgotten": "it forgot images of earlier tasks",
+    "confused": "it calls known images by the new classes",
+    "class_lost": "it lost a class",
+    "drifted": "it drifted away from the best of the last versions",
+    "learned_nothing": "it learned nothing of the new batch",
     "lost_tasks": "it lacks what the model has learned",
     "parent_rolled_back": "it was learned from a version that was rolled back",
 }
@@ -82,6 +87,17 @@ def reasons(version: Version) -> Iterator[str]:
     for check in version.gate.checks:
         if not check.passed:
             yield f"{CHECKS.get(check.name, check.name)}{_numbers(check)}"
+            for picture in check.pictures or []:
+                yield f"  {picture.label}, now called {picture.now}: {picture.image}"
+
+
+def unmeasured(version: Version) -> Iterator[str]:
+    """The checks beside production that had nothing to compare, and the losses that the others could have seen."""
+    for check in version.gate.checks:
+        if check.not_measured is not None:
+            yield f"{check.name}: not measured, {check.not_measured}"
+    if version.gate.visible is not None:
+        yield version.gate.visible.detail
 
 
 def _numbers(check: GateCheck) -> str:
@@ -89,6 +105,8 @@ def _numbers(check: GateCheck) -> str:
         tasks = ", ".join(str(task) for task in check.tasks or [])
         classes = ", ".join(check.classes or [])
         return f": task {tasks}" + (f"; it cannot answer {classes}" if classes else "")
+    if check.detail is not None:
+        return f". {check.detail}"
     value = "undefined" if check.value is None else f"{check.value:.4g}"
     return f": {value}" + ("" if check.limit is None else f", the limit is {check.limit:.4g}")
 

@@ -145,7 +145,7 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
         if shares[one["task"]] > limit
         and mcnemar_worse(one["negative"], one["positive"]) * count["compared"] < SIGNIFICANT
     ]
-    first = drifted[0] if drifted else max(count["tasks"], key=lambda one: shares[one["task"]])
+    first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
     text = (
         f"of {_many(first['images'], 'held-out image')} of task {first['task']} it gets {first['negative']} wrong "
         f"that version {first['against']}, the best of the last versions there, gets right, and "
@@ -154,7 +154,8 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     if len(drifted) > 1:
         text += f"; {_many(len(drifted) - 1, 'more task')} drifted too"
     failed = bool(drifted)
-    check = _measured("drifted", limit, max(shares.values()), failed, text, count, None)
+    p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
+    check = _measured("drifted", limit, shares[first["task"]], failed, text, count, p)
     return {**check, "against": first["against"], "tasks": [one["task"] for one in drifted][:_NAMED]}
 
 
@@ -203,12 +204,12 @@ _JUDGES: Mapping[Check, _Judge] = {
 
 
 def _measured(
-    name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float | None
+    name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
 ) -> GateCheck:
     worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
     if worst:
         text = f"{text}, most of {_listed(worst)}"
-    check: GateCheck = {
+    return {
         "name": name,
         "limit": limit,
         "value": value,
@@ -218,11 +219,9 @@ def _measured(
         "negative": count["negative"],
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
+        "p": p,
         "detail": _sentence(text),
     }
-    if p is not None:
-        check["p"] = p
-    return check
 
 
 def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:

@@ -65,7 +65,8 @@ class GateCheck(TypedDict):
     wrong.
 
     The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
-    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test;
+    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
+    the worst of several tasks times their number;
     `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
     nothing was compared, in words; then `value` is null and the check passes.
     """

@@ -13,12 +13,15 @@ from core.line import words
 from core.line.line import PRODUCTION
 from core.line.standing import Standing
 from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
+from core.protocol.gate import CheckPicture, Verdict
 from core.requests import pretrained
 from core.requests.times import rfc3339
 
 S = Standing
 MOST = 50
 """Entries shown of one model: those that stop its line first, then by number of the task."""
+MOST_PICTURES = 8
+"""Pictures shown of one held version."""
 _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
@@ -31,6 +34,7 @@ class Waiting:
         job: its newest one.
         answering: its newest published version, where it is rolled back.
         learned: the tasks that the held version lacks and the line head has been taught since.
+        pictures: images that the held version answers wrong and production right.
     """
 
     model: Model
@@ -39,6 +43,7 @@ class Waiting:
     job: Job | None
     answering: int | None
     learned: Collection[int]
+    pictures: list[CheckPicture]
 
 
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
@@ -50,10 +55,17 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
         return shown
     versions, jobs = _versions(session, found), _jobs(session, found)
     answering, learned = _answering(session, found), _learned_since(session, versions)
+    pictures = _pictures(session, versions)
     for task in found:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         waiting = Waiting(
-            model, task, versions.get(key), jobs.get(task.id), answering.get(key), learned.get(key, ())
+            model=model,
+            task=task,
+            version=versions.get(key),
+            job=jobs.get(task.id),
+            answering=answering.get(key),
+            learned=learned.get(key, ()),
+            pictures=pictures.get(key, []),
         )
         shown.setdefault(model.id, []).append(_entry(waiting))
     return shown
@@ -120,6 +132,35 @@ def _learned_since(
     return {key: {number for number in of if (key[0], number) in learned} for key, of in lost.items()}
 
 
+def _pictures(
+    session: Session, held: Mapping[tuple[str, int], Version]
+) -> dict[tuple[str, int], list[CheckPicture]]:
+    """(model, task) → a few pictures of the checks that its held version failed, whose images are still kept."""
+    shown = {key: _few_pictures(version.gate) for key, version in held.items()}
+    named = {(key[0], picture["task"]) for key, pictures in shown.items() for picture in pictures}
+    if not named:
+        return {}
+    query = select(Task.model_id, Task.number).where(
+        Task.model_id.in_({model for model, _ in named}),
+        Task.number.in_({number for _, number in named}),
+        Task.held_out_deleted_at.is_(None),
+        Task.data_deleted_at.is_(None),
+    )
+    kept = {(model, number) for model, number in session.execute(query)}
+    return {
+        key: [picture for picture in pictures if (key[0], picture["task"]) in kept]
+        for key, pictures in shown.items()
+    }
+
+
+def _few_pictures(gate: Verdict) -> list[CheckPicture]:
+    """The pictures of all checks, each image once: the first of each check, then the second, and so on."""
+    by_check = [check.get("pictures", []) for check in gate["checks"]]
+    turns = [of[turn] for turn in range(MOST_PICTURES) for of in by_check if turn < len(of)]
+    once = {(picture["task"], picture["index"]): picture for picture in reversed(turns)}
+    return list(reversed(once.values()))[:MOST_PICTURES]
+
+
 def _of_task() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
@@ -141,6 +182,7 @@ def _entry(waiting: Waiting) -> AttentionOut:
         "training_data_until": rfc3339(words.kept_until(model, task)),
         "detail": detail,
         "actions": actions,
+        "pictures": waiting.pictures,
     }
 
 
@@ -159,6 +201,7 @@ def _base(model: Model, job: Job) -> AttentionOut:
             _action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
             _action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
         ],
+        "pictures": [],
     }
 
 

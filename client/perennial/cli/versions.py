@@ -63,6 +63,8 @@ def _show(version: Version) -> None:
     fields(rows)
     for reason in words.reasons(version):
         say(f"  {reason}")
+    for text in words.unmeasured(version):
+        say(f"  {text}")
     for warning in version.warnings:
         say(f"warning: {words.by_commands(warning)}")
 

@@ -2,6 +2,8 @@
 
 from typing_extensions import TypedDict
 
+from core.protocol.gate import CheckPicture
+
 
 class ActionBody(TypedDict, total=False):
     """The body of such a request; `…` is for a person to fill in."""
@@ -26,7 +28,8 @@ class AttentionOut(TypedDict):
     be brought.
 
     `version` is the held one, or of a task that was rolled back the one that knew it; `training_data_until`: the day on
-    which it can no longer be learned again.
+    which it can no longer be learned again. `pictures`: of a held version, a few held-out images that production
+    answers right and it answers wrong.
     """
 
     kind: str
@@ -36,3 +39,4 @@ class AttentionOut(TypedDict):
     training_data_until: str | None
     detail: str
     actions: list[ActionOut]
+    pictures: list[CheckPicture]

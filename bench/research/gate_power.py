@@ -1,0 +1,384 @@
+"""What the gate's checks see, and how often they are wrong.
+
+    python -m bench.research.gate_power --data DIR [--splits 300] [--orders 6] [--threads 1]
+
+Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False alarms, on real
+answers: the frozen features of the packaged base, a head learned from one random half of the training images beside one
+from the other half, so that nothing was forgotten. Streams of new classes by the default method, over random orders of
+the classes: the largest value of each check, and how many versions the limits of a new model hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from bench.experiment.data import Files
+from bench.experiment.plan import Images
+from core import packaged_base
+from core.flips import mcnemar_worse
+from core.ingest.dataset import open_dataset
+from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.sums import Sums
+from core.learn.networks import ImageSpec, empty_network
+from core.learn.networks.network import HeadSpec
+from core.learn.precision import Inputs, place
+from core.line.checks import CHECKS, NEW_GATE, check_losses
+from core.power import detection
+from core.protocol.gate import GateCheck, GateLimits
+from core.protocol.losses import DriftCount, LossCount, Losses, TaskLoss
+
+LOSS = 0.10
+GAINS = (0.0, 0.02, 0.05)
+HELD_OUT = (30, 100, 300)
+STRICT: GateLimits = {**NEW_GATE, "forgotten": 0.0, "confused": 0.0, "drifted": 0.0}
+"""By which every significant loss fails: its value is the largest that is significant."""
+LAST_VERSIONS = 20
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A data set and how it is cut: classes of a batch, training images of a class."""
+
+    name: str
+    images: Images
+    classes_per_task: int
+    train_per_class: int
+
+
+STREAMS = (
+    Stream("digits", Images(path="bundled/digits", channels=1), 2, 40),
+    Stream("MNIST", Images(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40),
+    Stream("CIFAR-100, by 5", Images(path="cifar100", train_per_class=100, test_per_class=50), 5, 25),
+    Stream("CIFAR-100, by 10", Images(path="cifar100", train_per_class=100, test_per_class=50), 10, 50),
+    Stream(
+        "CIFAR-100, classes 60 to 79",
+        Images(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
+        5,
+        25,
+    ),
+    Stream("CIFAR-100, by 1", Images(path="cifar100", train_per_class=100, test_per_class=50), 1, 50),
+)
+MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features float64 [N, K + 1], the last of which is 1, and labels int64 [N], of both parts."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+    @property
+    def classes(self) -> int:
+        return int(self.train[1].max()) + 1
+
+
+def main() -> None:
+    """Print the three tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with mnist/ and cifar100/")
+    parser.add_argument("--splits", type=int, default=300, help="random halves for each number of images")
+    parser.add_argument("--orders", type=int, default=6, help="random orders of the classes for each stream")
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    _print_power()
+    with tempfile.TemporaryDirectory() as cache:
+        files = Files(asked.data, Path(cache))
+        known: dict[str, Features] = {}
+        for stream in STREAMS:
+            key = stream.images.model_dump_json()
+            if key not in known:
+                known[key] = _extract(files, stream.images)
+        by_name = {stream.name: known[stream.images.model_dump_json()] for stream in STREAMS}
+        _print_alarms({name: by_name[name] for name in ("digits", "MNIST", "CIFAR-100, by 5")}, asked.splits)
+        _print_streams(by_name, asked.orders)
+
+
+def _print_power() -> None:
+    print(f"probability that a loss of {100 * LOSS:.0f} points is seen, exact")
+    print("| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |")
+    for images in HELD_OUT:
+        shares = [detection(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0) for gain in GAINS]
+        print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
+
+
+def _extract(files: Files, images: Images) -> Features:
+    """Features of the packaged base, of both parts."""
+    source = files.source(images)
+    channels = files.form(images)["channels"]
+    base = packaged_base.packaged()
+    form = ImageSpec(files.form(images)["size"], channels)
+    network = empty_network(base.architecture, form, "class", HeadSpec())
+    network.backbone.load_base(load(packaged_base.weights(channels)))
+    device = torch.device("cpu")
+    place(network, device)
+    inputs = Inputs(packaged_base.normalisation(channels), channels, device)
+    network.eval()
+
+    def compute(part: str) -> tuple[Tensor, Tensor]:
+        path = files.file(images, images.chosen(len(source.names)), part)
+        pixels, labels = open_dataset(path)
+        rows = []
+        with torch.inference_mode():
+            for start in range(0, len(labels), BATCH):
+                block = torch.from_numpy(np.array(pixels[start : start + BATCH]))
+                rows.append(network.features(inputs(block)).double())
+        features = torch.cat(rows)
+        ones = torch.ones(len(features), 1, dtype=torch.float64)
+        return torch.cat([features, ones], 1), torch.from_numpy(np.array(labels, np.int64))
+
+    return Features(compute("train"), compute("test"))
+
+
+Head = Callable[[Tensor], Tensor]
+"""Features to scores."""
+
+
+def _learn_ridge(sums: Sums) -> Head:
+    _, weight = ridge.choose(sums)
+    return lambda h: h @ weight
+
+
+def _learn_lda(sums: Sums) -> Head:
+    head = discriminant.discriminant(sums.without_last())
+    return lambda h: head(h[:, :-1])
+
+
+HEADS: dict[str, Callable[[Sums], Head]] = {
+    "ridge": _learn_ridge,
+    "lda": _learn_lda,
+}
+
+
+def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
+    sums = Sums.zero(features.shape[1], classes)
+    sums.add(features, labels)
+    return sums
+
+
+def _print_alarms(streams: dict[str, Features], splits: int) -> None:
+    print("\nversions held of those that forgot nothing (halves of the training images)")
+    print("| images | head | held-out images | held | by which check |")
+    generator = torch.Generator().manual_seed(0)
+    total: Counter[str] = Counter()
+    for name, data in streams.items():
+        for head, learn in HEADS.items():
+            for images in HELD_OUT:
+                failed: Counter[str] = Counter()
+                for _ in range(splits):
+                    checks = _judge_halves(data, learn, images, generator)
+                    names = [check["name"] for check in checks if not check["passed"]]
+                    failed.update(["held"] if names else [], **dict.fromkeys(names, 1))
+                    total.update(["versions"] + (["held"] if names else []))
+                held = failed.pop("held", 0)
+                print(f"| {name} | {head} | {images} | {held} of {splits} | {dict(failed) or '–'} |", flush=True)
+    print(f"all: {total['held']} of {total['versions']}")
+
+
+def _judge_halves(
+    data: Features, learn: Callable[[Sums], Head], images: int, generator: torch.Generator
+) -> list[GateCheck]:
+    """Learn ten random classes from each of two halves of 40 images, and judge the second beside the first."""
+    classes = torch.randperm(data.classes, generator=generator)[:10]
+    heads: list[Head] = []
+    rows = [
+        _of_class(data.train[1], int(c))[torch.randperm(int((data.train[1] == c).sum()), generator=generator)[:40]]
+        for c in classes
+    ]
+    for half in range(2):
+        picked = torch.cat([of_class[half::2] for of_class in rows])
+        labels = torch.cat([torch.full((len(of_class[half::2]),), i) for i, of_class in enumerate(rows)])
+        heads.append(learn(_sums(data.train[0][picked], labels, len(classes))))
+    held = torch.cat([_of_class(data.test[1], int(c)) for c in classes])
+    held = held[torch.randperm(len(held), generator=generator)[:images]]
+    place_of = {int(c): i for i, c in enumerate(classes)}
+    truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
+    old, new = (head(data.test[0][held]).argmax(1) for head in heads)
+    task = _Task(1, truth, old, new, new, new < 0)
+    return _judge([task], [_drift(task, 1)], None)
+
+
+def _of_class(labels: Tensor, number: int) -> Tensor:
+    return (labels == number).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Rows of a task's images: true, by production, by the best known class, as answered; which answers are new."""
+
+    number: int
+    truth: Tensor
+    old: Tensor
+    best: Tensor
+    now: Tensor
+    is_new: Tensor
+
+
+def _count(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
+    """Counts of (truth, right before, negative, positive), by class."""
+    truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
+    classes = [
+        {
+            "label": str(int(c)),
+            "task": None,
+            "images": int((truth == c).sum()),
+            "before": int(before[truth == c].sum()),
+            "negative": int(negative[truth == c].sum()),
+            "positive": int(positive[truth == c].sum()),
+        }
+        for c in truth.unique()
+    ]
+    return {
+        "against": 1,
+        "images": len(truth),
+        "negative": int(negative.sum()),
+        "positive": int(positive.sum()),
+        "classes": classes,  # type: ignore[typeddict-item]
+        "pictures": [],
+        "missing": None,
+    }
+
+
+def _drift(task: _Task, against: int) -> TaskLoss:
+    right, kept = task.old == task.truth, task.best == task.truth
+    return TaskLoss(
+        task=task.number,
+        against=against,
+        images=len(task.truth),
+        negative=int((right & ~kept).sum()),
+        positive=int((kept & ~right).sum()),
+    )
+
+
+def _judge(
+    tasks: Sequence[_Task],
+    drifts: list[TaskLoss],
+    new: tuple[int, int] | None,
+    gate: GateLimits = NEW_GATE,
+) -> list[GateCheck]:
+    """Judge by a gate; new: right answers on the batch's new classes, and their images."""
+    forgotten, lost, confused = [], [], []
+    for task in tasks:
+        right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
+        forgotten.append((task.truth, right, right & ~kept, kept & ~right))
+        lost.append((task.truth, right, right & ~now, now & ~right))
+        confused.append((task.truth, right, right & task.is_new, now & ~right))
+    nothing = {"against": 1, "images": 0, "negative": 0, "positive": 0, "classes": [], "pictures": []}
+    missing: LossCount = {**nothing, "missing": "not part of this"}  # type: ignore[typeddict-item]
+    drifts = sorted(drifts, key=lambda one: mcnemar_worse(one["negative"], one["positive"]))
+    drifted: DriftCount = {**missing, "missing": None, "tasks": drifts, "compared": len(drifts)}
+    right, images = new or (0, 0)
+    learned: LossCount = {**missing, "missing": None, "images": images, "positive": right}
+    losses: Losses = {
+        "forgotten": _count(forgotten),
+        "confused": _count(confused),
+        "class_lost": _count(lost),
+        "drifted": drifted,
+        "new": learned if new else missing,
+        "known": missing,
+        "visible": {"images": 0, "loss": None, "more": None, "then": None},
+    }
+    return check_losses(gate, losses, "")
+
+
+def _print_streams(streams: dict[str, Features], orders: int) -> None:
+    print("\nstreams of new classes: largest significant loss, smallest share right (versions that the limit holds)")
+    print("| stream | head | versions | held | " + " | ".join(CHECKS) + " |")
+    for stream in STREAMS:
+        data = streams[stream.name]
+        for head, learn in HEADS.items():
+            worst: dict[str, float] = {}
+            held: Counter[str] = Counter()
+            versions = 0
+            for order in range(orders):
+                for checks, strict in _learn_stream(stream, data, learn, order):
+                    versions += 1
+                    held.update(check["name"] for check in checks if not check["passed"])
+                    held.update(["held"] if any(not check["passed"] for check in checks) else [])
+                    _keep_worst(worst, strict)
+            values = " | ".join(f"{worst[name]:.3f} ({held[name]})" if name in worst else f"– ({held[name]})" for name in CHECKS)
+            print(f"| {stream.name} | {head} | {versions} | {held['held']} | {values} |", flush=True)
+
+
+def _keep_worst(worst: dict[str, float], checks: list[GateCheck]) -> None:
+    """Keep the largest significant loss, and the smallest share right."""
+    for check in checks:
+        name, value = check["name"], check["value"]
+        is_share_right = name in ("class_lost", "learned_nothing")
+        if value is None or (check["passed"] and not is_share_right):
+            continue
+        worst[name] = (min if is_share_right else max)(worst.get(name, value), value)
+
+
+def _learn_stream(
+    stream: Stream, data: Features, learn: Callable[[Sums], Head], order: int
+) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
+    """Learn the classes in a random order, batch after batch.
+
+    Yields the checks of every version but the first, by the gate of a new model and by `STRICT`.
+    """
+    generator = torch.Generator().manual_seed(order)
+    count = min(data.classes, MOST_CLASSES.get(stream.name, data.classes))
+    classes = torch.randperm(data.classes, generator=generator)[:count].tolist()
+    size = stream.classes_per_task
+    sums = Sums.zero(data.train[0].shape[1], count)
+    heads: list[tuple[int, Head]] = []
+    best: dict[int, list[tuple[int, Tensor]]] = {}
+    for number in range(1, count // size + 1):
+        known = number * size
+        for row in range(known - size, known):
+            rows = _of_class(data.train[1], classes[row])
+            rows = rows[torch.randperm(len(rows), generator=generator)[: stream.train_per_class]]
+            sums.add(data.train[0][rows], torch.full((len(rows),), row))
+        current = Sums(sums.gram, sums.cross[:, :known], sums.counts[:known])
+        heads.append((known, learn(current)))
+        if number > 1:
+            yield _compare(data, classes, size, heads, best)
+        for task in range(1, number + 1):
+            features, _ = _task_images(data, classes, size, task)
+            best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
+
+
+def _task_images(data: Features, classes: list[int], size: int, task: int) -> tuple[Tensor, Tensor]:
+    rows = [_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
+    truth = torch.cat([torch.full((len(of),), (task - 1) * size + i) for i, of in enumerate(rows)])
+    return data.test[0][torch.cat(rows)], truth
+
+
+def _compare(
+    data: Features,
+    classes: list[int],
+    size: int,
+    heads: list[tuple[int, Head]],
+    best: dict[int, list[tuple[int, Tensor]]],
+) -> tuple[list[GateCheck], list[GateCheck]]:
+    (before, old), (_, new) = heads[-2:]
+    number, tasks, drifts = len(heads), [], []
+    for task in range(1, number):
+        features, truth = _task_images(data, classes, size, task)
+        scores = new(features)
+        now = scores.argmax(1)
+        answered = old(features).argmax(1)
+        tasks.append(_Task(task, truth, answered, scores[:, :before].argmax(1), now, now >= before))
+        known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
+        drifts.append(_drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1))
+    features, truth = _task_images(data, classes, size, number)
+    right = int((new(features).argmax(1) == truth).sum())
+    learned = (right, len(truth))
+    return _judge(tasks, drifts, learned), _judge(tasks, drifts, learned, STRICT)
+
+
+if __name__ == "__main__":
+    main()

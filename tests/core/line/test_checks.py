@@ -1,0 +1,134 @@
+"""The checks beside production, each from counts, and the words that a person reads."""
+
+from typing import Any
+
+import pytest
+
+from core.line.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses, describe_visible
+from core.power import find_visible
+from core.protocol.gate import GateCheck
+from core.protocol.losses import ClassLoss, LossCount, Losses
+
+PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
+
+
+def count(images: int = 0, negative: int = 0, positive: int = 0, **more: Any) -> LossCount:
+    """Counts of a comparison with version 3."""
+    base = {"against": 3, "images": images, "negative": negative, "positive": positive}
+    lists = {"classes": [], "pictures": [PICTURE], "missing": None}
+    return {**base, **lists, **more}  # type: ignore[typeddict-item]
+
+
+def of_class(label: str, images: int, before: int, negative: int = 0, positive: int = 0) -> ClassLoss:
+    counts = {"images": images, "before": before, "negative": negative, "positive": positive}
+    return {"label": label, "task": None, **counts}  # type: ignore[typeddict-item]
+
+
+def drift(*tasks: tuple[int, int, int]) -> Any:
+    """Counts by task (images, negative, positive), the least probable first, beside version 2."""
+    rows = [
+        {"task": number, "against": 2, "images": images, "negative": negative, "positive": positive}
+        for number, (images, negative, positive) in enumerate(tasks, 1)
+    ]
+    return {**count(sum(one["images"] for one in rows)), "tasks": rows, "compared": len(rows)}
+
+
+def losses(**some: Any) -> Losses:
+    """Counts in which nothing was lost, but for some of them."""
+    calm = {
+        "forgotten": count(100),
+        "confused": count(100),
+        "class_lost": count(100, classes=[of_class("cat", 10, 9)]),
+        "drifted": drift((100, 0, 0)),
+        "new": count(20, positive=18),
+        "known": count(missing="production does not answer the batch's images"),
+        "visible": {"images": 100, "loss": 0.19, "more": 210, "then": 0.096},
+    }
+    return {**calm, **some}  # type: ignore[typeddict-item]
+
+
+def judged(name: str, **some: Any) -> GateCheck:
+    """One check by the gate of a new model."""
+    (check,) = (one for one in check_losses(NEW_GATE, losses(**some), "mdl_1") if one["name"] == name)
+    return check
+
+
+@pytest.mark.parametrize(
+    ("name", "some", "passed", "value"),
+    [
+        ("forgotten", {"forgotten": count(100, 12, 0)}, False, 0.12),
+        ("forgotten", {"forgotten": count(1000, 12, 0)}, True, 0.012),  # significant and small
+        ("forgotten", {"forgotten": count(30, 6, 0)}, True, 0.2),  # large and perhaps chance
+        ("forgotten", {"forgotten": count(100, 12, 12)}, True, 0.0),
+        ("confused", {"confused": count(40, 30, 1)}, False, 0.75),
+        ("confused", {"confused": count(8, 6, 0)}, True, 0.75),
+        ("class_lost", {"class_lost": count(10, classes=[of_class("cat", 10, 5, 4)])}, False, 0.1),
+        ("class_lost", {"class_lost": count(10, classes=[of_class("cat", 10, 5, 3)])}, True, 0.2),
+        ("drifted", {"drifted": drift((50, 20, 1), (50, 0, 0))}, False, 0.38),
+        ("drifted", {"drifted": drift(*[(50, 7, 0)] * 2)}, True, 0.14),  # p < .01 of one task, not of two
+        ("learned_nothing", {"new": count(20, positive=2)}, False, 0.1),
+        ("learned_nothing", {"new": count(20, positive=3)}, True, 0.15),
+        ("learned_nothing", {"known": count(40, 9, 0)}, False, 0.9),
+        ("learned_nothing", {"known": count(40, 6, 0)}, True, 0.9),
+    ],
+)
+def test_a_check_holds_what_is_large_and_significant(
+    name: str, some: Any, passed: bool, value: float
+) -> None:
+    check = judged(name, **some)
+    assert check["passed"] is passed and check["value"] == pytest.approx(value)
+    assert ("pictures" in check) is not passed and "not_measured" not in check
+
+
+@pytest.mark.parametrize(
+    ("name", "some", "why"),
+    [
+        ("forgotten", {"forgotten": count(missing="no images")}, "no images"),
+        ("confused", {"confused": count(missing="no new class")}, "no new class"),
+        ("class_lost", {"class_lost": count(4, classes=[of_class("cat", 4, 4, 4)])}, "no class of earlier tasks has 5"),
+        ("class_lost", {"class_lost": count(9, classes=[of_class("cat", 9, 4, 4)])}, "half were right"),
+        ("drifted", {"drifted": {**drift(), "missing": "no images"}}, "no images"),
+        ("learned_nothing", {"new": count(9, positive=0)}, "9 held-out images of new classes, 10 are needed"),
+        ("learned_nothing", {"new": count(missing="no images")}, "no images"),
+    ],
+)  # fmt: skip
+def test_without_images_a_check_passes_and_says_why_nothing_was_measured(
+    name: str, some: Any, why: str
+) -> None:
+    check = judged(name, **some)
+    assert check["passed"] and check["value"] is None and why in check["not_measured"]
+    assert check["detail"].startswith("Not measured: ")
+
+
+def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
+    checks = check_losses(NEW_GATE, None, "mdl_1")
+    assert [check["name"] for check in checks] == list(CHECKS)
+    assert all(check["passed"] and check["not_measured"] for check in checks)
+
+
+def test_each_check_can_be_switched_off() -> None:
+    for name in CHECKS:
+        checks = check_losses({**NEW_GATE, name: None}, losses(), "mdl_1")
+        assert [check["name"] for check in checks] == [one for one in CHECKS if one != name]
+    assert check_losses(ALL_OFF, losses(), "mdl_1") == check_losses({}, losses(), "mdl_1") == []
+
+
+def test_a_failed_check_names_classes_and_links_pictures() -> None:
+    classes = [of_class("cat", 12, 11, 11), of_class("dog", 8, 7, 1, 1), of_class("owl", 12, 12, 12)]
+    check = judged("class_lost", class_lost=count(32, classes=classes))
+    assert check["classes"] == ["cat", "owl"]
+    assert "cat (0 of 12 right, 11 by version 3) and owl (0 of 12 right, 12 by version 3)" in check["detail"]
+    assert check["pictures"] == [{**PICTURE, "image": "/v1/models/mdl_1/tasks/1/images/held_out/7.png"}]
+
+
+def test_the_words_say_what_the_images_could_have_shown() -> None:
+    seen = describe_visible(NEW_GATE, losses())
+    assert seen is not None and seen["detail"] == (
+        "With 100 held-out images of earlier tasks, a loss below 19 points may go unseen; "
+        "210 more bring that to 10."
+    )
+    few = {**losses(), "visible": vars(find_visible(5, 0.02))}
+    detail = describe_visible(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
+    assert detail.startswith("With 5 held-out images of earlier tasks, no loss can be told from chance; with ")
+    assert describe_visible(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
+    assert describe_visible(ALL_OFF, losses()) is None
