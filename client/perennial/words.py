@@ -91,6 +91,16 @@ def reasons(version: Version) -> Iterator[str]:
                 yield f"  {picture.label}, now called {picture.now}: {picture.image}"
 
 
+def compared(version: Version) -> Iterator[str]:
+    """What a published version was compared with, in a sentence; nothing of a first one."""
+    if version.gate.visible is not None:
+        yield version.gate.visible.detail
+    elif version.parent:
+        for check in version.gate.checks:
+            if check.name == "forgotten" and check.not_measured is not None:
+                yield f"Not compared with the version before: {check.not_measured}."
+
+
 def unmeasured(version: Version) -> Iterator[str]:
     """The checks beside production that had nothing to compare, and the losses that the others could have seen."""
     for check in version.gate.checks:

@@ -1,9 +1,13 @@
 """Models over HTTP."""
 
+from typing import Any
+
 import pytest
 from starlette.testclient import TestClient
 
+from core.db.session import Database
 from core.db.tables import Model
+from core.line.checks import ALL_OFF, CHECKS, NEW_GATE
 from core.work.biased_head import successor
 from tests.api.conftest import KeyOf
 
@@ -101,8 +105,34 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
     assert changed["gate"]["min_acc"] == 0.5
     again = client.patch("/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}).json()
     none = dict.fromkeys(("min_new_task", "max_predicted_loss_rise", "max_negative_flips"))
-    assert again["gate"] == {"max_forgetting": 0.1, "min_acc": 0.5, **none}
+    assert again["gate"] == {"max_forgetting": 0.1, "min_acc": 0.5, **none, **NEW_GATE}
     assert again["recipe"]["method"]["name"] == "analytic"
+
+
+def test_a_new_model_has_all_checks_and_each_can_be_switched_off(client: TestClient) -> None:
+    client.post("/v1/models", json={"name": "birds", "scenario": "class", "gate": {"drifted": None}})
+    steps: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
+        ({}, {**NEW_GATE, "drifted": None}),
+        ({"forgotten": 0.1, "confused": None}, {**NEW_GATE, "forgotten": 0.1, "confused": None, "drifted": None}),
+        ({"checks": "off"}, ALL_OFF),
+        ({"checks": "on", "class_lost": 0.2}, {**NEW_GATE, "class_lost": 0.2}),
+        ({"checks": "off"}, ALL_OFF),
+        (None, NEW_GATE),
+    ]
+    for patch, expected in steps:
+        gate = client.patch("/v1/models/birds", json={"gate": patch}).json()["gate"]
+        assert {name: gate[name] for name in CHECKS} == expected
+        assert "checks" not in gate
+
+
+def test_a_model_from_before_the_checks_shows_them_as_off(client: TestClient, db: Database) -> None:
+    model = client.post("/v1/models", json={"name": "birds", "scenario": "class"}).json()["id"]
+    with db.write() as session:
+        session.get_one(Model, model).gate = {"max_forgetting": 0.1}  # as it was stored then
+    gate = client.get("/v1/models/birds").json()["gate"]
+    assert gate["max_forgetting"] == 0.1 and {name: gate[name] for name in CHECKS} == ALL_OFF
+    changed = client.patch("/v1/models/birds", json={"gate": {"min_acc": 0.5}}).json()["gate"]
+    assert {name: changed[name] for name in CHECKS} == ALL_OFF
 
 
 def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_bounded(

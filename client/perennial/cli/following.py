@@ -10,7 +10,7 @@ from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
 from perennial.errors import ServiceUnreachable, Unavailable
-from perennial.words import by_commands, found_in, left_out
+from perennial.words import by_commands, compared, found_in, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -86,6 +86,8 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
     cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
     if cells:
         say(f"  accuracy: {', '.join(cells)}")
+    for text in compared(version):
+        say(f"  {text}")
     for text in found_in(task) if task else ():
         say(f"  data: {by_commands(text)}")
 

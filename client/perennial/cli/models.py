@@ -47,6 +47,37 @@ def _method(model: Model) -> str | None:
     return getattr(method, "name", None)
 
 
+CHECKS = {
+    "forgotten": "share of earlier tasks' images at most that turn wrong beside production.",
+    "confused": "share of them at most that are called by a new class.",
+    "class_lost": "share right at which a class that production knows is lost.",
+    "drifted": "as --forgotten, of each task beside the best of the last 20 versions.",
+    "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
+}
+"""The checks beside production, as their options are explained."""
+OFF = "off"
+
+
+class _Rate(click.ParamType):
+    """A share from 0 to 1, or `off`."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Read a number; the service says which are allowed."""
+        if value == OFF:
+            return OFF
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number from 0 to 1 nor {OFF}", param, ctx)
+
+
+RATE = _Rate()
+
+
 def _fields() -> Callable[[Work], Work]:
     """The options that `create` and `set` share."""
 
@@ -76,6 +107,15 @@ def _fields() -> Callable[[Work], Work]:
                 metavar="RATE",
                 help="Gate: share of images at most that it gets wrong and production right, 0 to 1.",
             ),
+            *(
+                click.option(f"--{name.replace('_', '-')}", type=RATE, metavar="RATE|off", help=f"Gate: {text}")
+                for name, text in reversed(CHECKS.items())
+            ),
+            click.option(
+                "--checks",
+                type=click.Choice(["on", "off"]),
+                help="Gate: all checks beside production, with the limits of a new model, or none.",
+            ),
             RECIPE,
         ]
         for option in options:
@@ -87,9 +127,10 @@ def _fields() -> Callable[[Work], Work]:
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Fields of the request from options; what was not said is not in it."""
-    names = ("max_forgetting", "min_new_task", "min_acc", "max_negative_flips")
+    names = ("max_forgetting", "min_new_task", "min_acc", "max_negative_flips", "checks", *CHECKS)
     limits = {name: values.pop(name) for name in names}
-    gate = {name: value for name, value in limits.items() if value is not None}
+    gate: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+    gate |= {name: None for name in CHECKS if gate.get(name) == OFF}
     tags = list(values.pop("tags"))
     found = {name: value for name, value in values.items() if value is not None}
     return {**found, **({"gate": gate} if gate else {}), **({"tags": tags} if tags else {})}
@@ -149,6 +190,9 @@ def _show(model: Model) -> None:
         ("created", when(model.created_at)),
     ]
     fields(rows)
+    off = [name for name in CHECKS if limits.get(name) is None]
+    if off:
+        say(f"checks off: {', '.join(off)} (perennial models set {model.name} --checks on)")
     for warning in model.warnings:
         say(f"warning: {words.by_commands(warning)}")
     for entry in model.attention:
