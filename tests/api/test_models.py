@@ -113,7 +113,10 @@ def test_a_new_model_has_all_checks_and_each_can_be_switched_off(client: TestCli
     client.post("/v1/models", json={"name": "birds", "scenario": "class", "gate": {"drifted": None}})
     steps: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
         ({}, {**NEW_GATE, "drifted": None}),
-        ({"forgotten": 0.1, "confused": None}, {**NEW_GATE, "forgotten": 0.1, "confused": None, "drifted": None}),
+        (
+            {"forgotten": 0.1, "confused": None},
+            {**NEW_GATE, "forgotten": 0.1, "confused": None, "drifted": None},
+        ),
         ({"checks": "off"}, ALL_OFF),
         ({"checks": "on", "class_lost": 0.2}, {**NEW_GATE, "class_lost": 0.2}),
         ({"checks": "off"}, ALL_OFF),

@@ -127,7 +127,7 @@ def held(player: Player) -> None:
         job = player.learn(name, PAIRS[1])
         player.json(f"/v1/models/{name}", "held")
         player.json(f"/v1/models/{name}/versions/2", "held")
-        player.ask("PATCH", f"/v1/models/{name}", "no gate", json={"gate": None})
+        player.ask("PATCH", f"/v1/models/{name}", "no gate", json={"gate": dict.fromkeys(NEVER)})
         settle(player, name, job)
         player.learn(name, PAIRS[2])
 

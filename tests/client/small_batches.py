@@ -15,6 +15,7 @@ SMALL: dict[str, Any] = {
     "image": {"size": 8, "channels": 1},
     "base": "random",
     "recipe": QUICK,
+    "gate": {"checks": "off"},
 }
 
 

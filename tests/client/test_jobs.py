@@ -44,7 +44,7 @@ def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(client: Pere
 
 
 def test_a_held_version_is_raised_with_why_and_what_to_do(client: Perennial, archives: list[bytes]) -> None:
-    client.models.create("gated", **SMALL, gate={"min_acc": 1.0})
+    client.models.create("gated", **{**SMALL, "gate": {"min_acc": 1.0, "checks": "off"}})
     handle = client.submit("gated", archives[1], name="week-31")
     with pytest.raises(GateHeld) as caught:
         handle.wait(120)

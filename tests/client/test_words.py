@@ -1,10 +1,13 @@
 """Sentences of the service with commands in the place of requests."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from perennial.shapes import read_as
-from perennial.types import BatchReport
-from perennial.words import by_commands, left_out
+from perennial.types import BatchReport, Verdict
+from perennial.words import by_commands, compared, left_out, reasons, unmeasured
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,38 @@ def test_files_that_could_not_be_used_are_named() -> None:
     (said,) = left_out(report)
     assert said == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), …"
     assert left_out(read_as(BatchReport, {})) == []
+
+
+PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat", "image": "/v1/7.png"}
+FAILED = {
+    "name": "class_lost",
+    "limit": 0.1,
+    "value": 0.0,
+    "passed": False,
+    "detail": "It lost cat (0 of 12 right, 11 by version 1).",
+    "pictures": [PICTURE],
+}
+UNMEASURED = {"name": "forgotten", "limit": 0.04, "value": None, "passed": True, "not_measured": "no images"}
+
+
+def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
+    """A version with a verdict, for its words alone."""
+    verdict = read_as(Verdict, {"passed": False, "checks": list(checks), **more})
+    return SimpleNamespace(gate=verdict, parent=1)
+
+
+def test_a_failed_check_names_classes_and_pictures() -> None:
+    assert list(reasons(gate_of(FAILED, UNMEASURED))) == [
+        "it lost a class. It lost cat (0 of 12 right, 11 by version 1).",
+        "  cat, now called hat: /v1/7.png",
+    ]
+
+
+def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
+    visible = {"images": 42, "loss": 0.3, "more": None, "then": None, "detail": "With 42 images …"}
+    assert list(unmeasured(gate_of(UNMEASURED, visible=visible))) == [
+        "forgotten: not measured, no images",
+        "With 42 images …",
+    ]
+    assert list(compared(gate_of(UNMEASURED))) == ["Not compared with the version before: no images."]
+    assert list(compared(gate_of(UNMEASURED, visible=visible))) == ["With 42 images …"]

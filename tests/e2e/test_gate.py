@@ -71,8 +71,12 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     last = client.get("/v1/models/steady/versions/3")
     assert {name: check["passed"] for name, check in checks_of(last).items()} == dict.fromkeys(CHECKS, True)
     visible = last["gate"]["visible"]
-    assert visible["images"] == 32 and visible["detail"].startswith("With 32 held-out images of earlier tasks")
-    assert visible["detail"] in " ".join(line["message"] for line in client.items(f"/v1/jobs/{ends[-1].id}/logs"))
+    assert visible["images"] == 32 and visible["detail"].startswith(
+        "With 32 held-out images of earlier tasks"
+    )
+    assert visible["detail"] in " ".join(
+        line["message"] for line in client.items(f"/v1/jobs/{ends[-1].id}/logs")
+    )
 
 
 def test_what_ten_images_of_a_new_class_showed_is_not_measured_in_words(client: Rest) -> None:

@@ -35,7 +35,11 @@ from tools.backup import copy_objects
 
 pytestmark = pytest.mark.timeout(600)
 
-MLP: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [64]}, "image": {"size": 8, "channels": 3}}
+MLP: dict[str, Any] = {
+    "architecture": {"name": "mlp", "hidden": [64]},
+    "image": {"size": 8, "channels": 3},
+    "gate": {"checks": "off"},
+}
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
 LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 600}
 """Ten seconds and more: its process is found while it learns, and then stopped until there is a backup."""

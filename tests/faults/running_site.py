@@ -45,6 +45,7 @@ BATCHES = 3
 MENDED = 5
 """Versions of a model after `mend`: two, one held, the second task's again, the third's again."""
 MODEL: dict[str, Any] = {
+    "gate": {"checks": "off"},
     "scenario": "class",
     "architecture": {"name": "mlp", "hidden": [16]},
     "image": {"size": 8, "channels": 3},

@@ -20,7 +20,7 @@ def make_client(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
 def teach(client: Rest, batch: bytes, *models: str) -> None:
     """Create models and train each on a batch."""
     for model in models:
-        client.models.create(model, architecture=NETWORK, recipe=RECIPE)
+        client.models.create(model, architecture=NETWORK, recipe=RECIPE, gate={"checks": "off"})
         job = client.wait(client.submit(model, batch))
         if job.state != "succeeded":
             raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")

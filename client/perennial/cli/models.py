@@ -58,14 +58,12 @@ CHECKS = {
 OFF = "off"
 
 
-class _Rate(click.ParamType):
+class _Rate(click.ParamType[float | str]):
     """A share from 0 to 1, or `off`."""
 
     name = "rate"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
         """Read a number; the service says which are allowed."""
         if value == OFF:
             return OFF
@@ -108,7 +106,9 @@ def _fields() -> Callable[[Work], Work]:
                 help="Gate: share of images at most that it gets wrong and production right, 0 to 1.",
             ),
             *(
-                click.option(f"--{name.replace('_', '-')}", type=RATE, metavar="RATE|off", help=f"Gate: {text}")
+                click.option(
+                    f"--{name.replace('_', '-')}", type=RATE, metavar="RATE|off", help=f"Gate: {text}"
+                )
                 for name, text in reversed(CHECKS.items())
             ),
             click.option(

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 from starlette.testclient import TestClient
 
 from api.pages import heat, render, svg
 from core.db.session import Database
-from core.protocol.gate import Verdict
+from core.db.tables import Task, Version
+from core.line.checks import CHECKS, NEW_GATE
+from core.protocol.gate import CheckPicture, GateCheck, Verdict
 from core.requests.lineage import Move, VersionRow
 
 Publish = Callable[..., int]
@@ -53,6 +55,74 @@ def test_what_waits_comes_first_with_its_buttons(
     assert "Task 3 was rolled back" in said and "Put version 3 back in production…" in said
     assert "/v1/models" not in said, "requests of the API are for programs"
     assert re.search(r'action="/ui/models/mdl_[a-z0-9]+/tasks/3/discard"', page)
+
+
+SEEN = "With 42 held-out images of earlier tasks, a loss below 37 points may go unseen."
+
+
+def judged(browser: TestClient, version: int, *checks: GateCheck, visible: bool = False) -> None:
+    """Write what the gate found of a version."""
+    db: Database = browser.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        row = session.scalars(select(Version).where(Version.number == version)).one()
+        gate: Verdict = {"passed": all(check["passed"] for check in checks), "checks": list(checks)}
+        if visible:
+            gate["visible"] = {"images": 42, "loss": 0.368, "more": None, "then": None, "detail": SEEN}
+        row.gate = gate
+
+
+def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
+    publish(model)
+    publish(model, passed=False)
+    image = f"/v1/models/{model}/tasks/1/images/held_out/7.png"
+    picture: CheckPicture = {
+        "task": 1,
+        "index": 7,
+        "label": "cat",
+        "before": "cat",
+        "now": "hat",
+        "image": image,
+    }
+    detail = "It lost cat (0 of 12 right, 11 by version 1)."
+    check: GateCheck = {"name": "class_lost", "limit": 0.1, "value": 0.0, "passed": False, "detail": detail}
+    judged(logged_in, 2, {**check, "pictures": [picture]})
+    page = logged_in.get(f"/ui/models/{model}").text
+    assert f'src="{image}"' in page and "✓ cat before ✗ hat now" in text(page)
+    assert "held by its gate: it lost cat (0 of 12 right, 11 by version 1)." in text(page)
+    shown = logged_in.get(f"/v1/models/{model}").json()["attention"][0]
+    assert shown["pictures"] == [picture]
+    db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        session.scalars(select(Task).where(Task.number == 1)).one().held_out_deleted_at = 1.0
+    assert image not in logged_in.get(f"/ui/models/{model}").text
+
+
+def test_production_says_what_was_compared_and_what_could_be_seen(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
+    stream(publish, model, 2)
+    calm = {"name": "forgotten", "limit": 0.04, "value": 0.0, "passed": True}
+    judged(logged_in, 2, {**calm, "detail": "Of 42 images 0 turned wrong."}, visible=True)  # type: ignore[typeddict-item]
+    said = text(logged_in.get(f"/ui/models/{model}").text)
+    assert f"Of 42 images 0 turned wrong. {SEEN}" in said and "lost no class" not in said
+    judged(logged_in, 2, {**calm, "not_measured": "no images"})  # type: ignore[typeddict-item]
+    said = text(logged_in.get(f"/ui/models/{model}").text)
+    assert "It was not compared with the version before: no images." in said
+
+
+def test_checks_that_are_off_are_named_and_switched_on_by_a_button(
+    logged_in: TestClient, model: str, text: Text
+) -> None:
+    logged_in.patch(f"/v1/models/{model}", json={"gate": {"checks": "off"}})
+    said = text(logged_in.get(f"/ui/models/{model}").text)
+    assert "forgotten, confused, class lost, drifted, learned nothing: held-out images are not" in said
+    assert logged_in.post(f"/ui/models/{model}/checks").status_code == 303
+    gate = logged_in.get(f"/v1/models/{model}").json()["gate"]
+    assert {name: gate[name] for name in CHECKS} == NEW_GATE
+    said = text(logged_in.get(f"/ui/models/{model}").text)
+    assert "Checks that are off" not in said and "forgotten ≤ 4 % of the held-out images" in said
 
 
 def test_a_cell_shows_its_classes(logged_in: TestClient, model: str, publish: Publish, text: Text) -> None:

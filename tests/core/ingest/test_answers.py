@@ -18,7 +18,11 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
     leaders, counts = find_leaders(scores)
     rows = scores.argmax(1).int().clone()
     answers = Answers(
-        rows, torch.ones(len(rows)).half(), rows.clone().to(integers), leaders.to(integers), counts.to(integers)
+        rows,
+        torch.ones(len(rows)).half(),
+        rows.clone().to(integers),
+        leaders.to(integers),
+        counts.to(integers),
     )
     (file,) = kept_answers.files(folder, {("new", 3): answers})
     return folder / file.file
@@ -53,7 +57,9 @@ def test_a_file_from_before_is_read_and_has_no_ranking(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [{"leader_counts": [1, 2]}, {"leader_counts": [2, 0]}, {"targets": [0]}])
-def test_rankings_that_do_not_fit_the_images_are_refused(tmp_path: Path, broken: dict[str, list[int]]) -> None:
+def test_rankings_that_do_not_fit_the_images_are_refused(
+    tmp_path: Path, broken: dict[str, list[int]]
+) -> None:
     tensors = {"targets": [0, 1], "leaders": [0, 1], "leader_counts": [1, 1], **broken}
     arrays = {name: np.array(values, np.uint8) for name, values in tensors.items()}
     oldest = {"rows": np.zeros(2, np.int32), "probabilities": np.ones(2, np.float16)}

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from core.db.measurements import LOSSES
-from core.db.tables import Alias, Measurement, Model, Task, Version
+from core.db.tables import Alias, Measurement, Model, Result, Task, Version
 from core.learn import kept_answers
 from core.learn.evaluate import Answers, find_leaders, smallest_integers
 from core.line.checks import NEW_GATE
+from core.store import Blobs
 from core.work.publish import publish
 from tests.core.work.conftest import Desk
 
@@ -43,9 +44,7 @@ class Stream:
             scores[torch.arange(IMAGES), self.targets[task]] += right
             self.scores[number, task] = scores
         answers = {("new", task): self._answers(number, task, ranked) for task in range(1, number + 1)}
-        answers |= {
-            ("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)
-        }
+        answers |= {("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)}
         result = self._result(number, answers)
         published = publish(self.desk.db, self.desk.store, claim, result)
         return self._counted(published.number)
@@ -90,7 +89,12 @@ class Stream:
             now = self.scores[new, task][i].tolist()
             known = now[: len(before)]
             found.append(
-                (int(self.targets[task][i]), before.index(max(before)), known.index(max(known)), now.index(max(now)))
+                (
+                    int(self.targets[task][i]),
+                    before.index(max(before)),
+                    known.index(max(known)),
+                    now.index(max(now)),
+                )
             )
         return found
 
@@ -139,7 +143,11 @@ def test_pictures_are_images_that_turned_wrong(stream: Stream) -> None:
     assert counted["class_lost"]["pictures"]
     for picture in counted["class_lost"]["pictures"]:
         truth, old, _, answer = stream.images(picture["task"], 1, 2)[picture["index"]]
-        assert (picture["label"], picture["before"], picture["now"]) == (names[truth], names[old], names[answer])
+        assert (picture["label"], picture["before"], picture["now"]) == (
+            names[truth],
+            names[old],
+            names[answer],
+        )
         assert old == truth != answer
 
 
@@ -188,6 +196,18 @@ def test_answers_without_rankings_are_not_measured_in_words(stream: Stream) -> N
     counted = stream.learn(ranked=False)
     assert "best old class" in counted["forgotten"]["missing"]
     assert all(check["passed"] for check in stream.version(3).gate["checks"])
+
+
+def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> None:
+    stream.learn()
+    stream.learn()
+    for cell in stream.desk.all(Result, model_id=stream.model):
+        if cell.answers is not None:
+            stream.desk.store.delete(Blobs.key(cell.answers))
+    counted = stream.learn()  # production is the parent, whose answers the job has
+    assert counted["forgotten"]["images"] == 2 * IMAGES
+    assert {one["against"] for one in counted["drifted"]["tasks"]} <= {2}
+    assert stream.version(3).status == "published"
 
 
 def test_images_that_were_deleted_are_not_compared(stream: Stream) -> None:
