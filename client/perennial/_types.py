@@ -11,10 +11,15 @@ from perennial.shapes import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted(Shape):
-    """A batch that was accepted, and the job that learns it."""
+    """A batch that was accepted, and the job that learns it.
+
+    `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
+    by its base; null: nothing was measured.
+    """
 
     task: Task
     job: Job
+    expected_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -338,6 +343,7 @@ class BatchCheck(Shape):
     not_checked: list[str]
     recipe: Recipe
     warnings: list[str]
+    expected_s: float | None = None
     valid: bool | None
     checked: Literal["names and sizes", "images"]
     n_held_out: int | None
@@ -1923,6 +1929,7 @@ class Report(Shape):
     not_checked: list[str]
     recipe: Recipe
     warnings: list[str]
+    expected_s: float | None = None
     valid: bool
     checked: Literal["names and sizes"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)

@@ -1,6 +1,6 @@
 """What is said of a batch: by names and sizes at the submit, by its images once a job has decoded it."""
 
-from typing import Literal, Required
+from typing import Literal, NotRequired, Required
 
 from typing_extensions import TypedDict
 
@@ -83,7 +83,11 @@ class BatchReport(TypedDict, total=False):
 
 
 class BatchFound(TypedDict):
-    """What a check of a batch found; `warnings`, `recipe` and refusals are those that a submit would give."""
+    """What a check of a batch found; `warnings`, `recipe` and refusals are those that a submit would give.
+
+    `expected_s`: seconds that the job is expected to take, by the model's earlier jobs, else of one core by its base;
+    null: nothing was measured.
+    """
 
     sha256: str
     bytes: int
@@ -98,6 +102,7 @@ class BatchFound(TypedDict):
     not_checked: list[str]
     recipe: RecipeOut
     warnings: list[str]
+    expected_s: NotRequired[float | None]
 
 
 class Report(BatchFound):

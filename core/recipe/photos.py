@@ -35,4 +35,4 @@ def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
 def trains_backbone(recipe: RecipeOut) -> bool:
     """Return whether learning by a complete recipe changes more of the network than its head."""
     method: Mapping[str, Any] = recipe["method"]
-    return recipe["depth"] > HEAD_ALONE or method.get("adapt") is not None
+    return recipe.get("depth") != HEAD_ALONE or method.get("adapt") is not None

@@ -33,18 +33,32 @@ PASSES: Mapping[str, tuple[Pass, ...]] = {
 """By base, as `python -m bench.service.passes` measures them."""
 
 
-def passes_s(catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int) -> float:
-    """Return the seconds of one core that a recipe's passes over so many training images take.
+def passes_s(
+    catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
+) -> float:
+    """Return the seconds of one core that a recipe's passes over images take.
 
     Args:
         base: a name of `PASSES`.
         size: pixels a side; other sizes than the measured ones count by their area.
         recipe: complete.
+        images: that are learned.
+        answered: that are held out, and only answered.
     """
+    return relative_s(catalogue, pass_of(base, size), recipe, images, answered)
+
+
+def pass_of(base: str, size: int) -> Pass:
+    """Return the pass over images of a size on a base of `PASSES`."""
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
+    return Pass(size, area * nearest.forward_s, area * nearest.training_s)
+
+
+def relative_s(catalogue: Catalogue, known: Pass, recipe: RecipeOut, images: int, answered: int) -> float:
+    """Return the seconds that a recipe needs in such passes: see `passes_s`."""
     entry = catalogue["methods"][recipe["method"]["name"]]
-    return images * area * _image_s(nearest, entry, recipe)
+    return images * _image_s(known, entry, recipe) + answered * known.forward_s
 
 
 def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
@@ -55,7 +69,9 @@ def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
         epochs = int(adapt["epochs"]) if isinstance(adapt, Mapping) else 0
         return known.forward_s + epochs * known.training_s
     step = known.training_s if trains_backbone(recipe) else known.forward_s
-    return recipe["epochs"] * max(1.0, entry["footprint"]["batches"]) * step
+    footprint = entry.get("footprint")
+    drawn = 1.0 if footprint is None else max(1.0, footprint["batches"])
+    return recipe["epochs"] * drawn * step
 
 
 def say_minutes(seconds: float) -> str:

@@ -35,6 +35,7 @@ from core.requests.applicability import check_next_task
 from core.requests.archive_keeping import kept
 from core.requests.audit import record
 from core.requests.class_names import Compared, compare
+from core.requests.expected_job import find_expected_s
 from core.requests.job_answer import shown as shown_job
 from core.requests.task_answer import to_json
 from core.requests.whole_uploads import Whole, remove, spend
@@ -93,11 +94,13 @@ def require_model(db: Database, actor: Actor, model: str) -> None:
 
 @dataclass(frozen=True)
 class BatchInModel:
-    """What a batch is in its model: whose that is, the recipe there, and its class names beside the known ones."""
+    """What a batch is in its model: whose that is, the recipe there, its class names beside the known ones, and the
+    seconds that its job is expected to take."""
 
     owner_id: str
     resolved: Resolved
     names: Compared
+    expected_s: float | None
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Submission:
             "not_checked": batch_report.not_checked(found),
             "recipe": there.resolved.recipe,
             "warnings": [*there.resolved.warnings, *batch_report.warnings(found, there.names)],
+            "expected_s": there.expected_s,
         }
 
     def submit(self) -> tuple[Accepted, bool]:
@@ -189,7 +193,12 @@ class Submission:
                 "job": job.id,
             }
             record(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
-            return {"task": to_json(model, task, job, Standing.QUEUED), "job": shown_job(session, job)}, job
+            answer: Accepted = {
+                "task": to_json(model, task, job, Standing.QUEUED),
+                "job": shown_job(session, job),
+                "expected_s": there.expected_s,
+            }
+            return answer, job
 
         return self.commit(there.owner_id, archive_key(task_id), add, self.upload)
 
@@ -238,8 +247,13 @@ class Submission:
             model = find_model(session, self.actor, self.model)
             resolved = self.resolved(session, model)
             known = batch_report.known_classes(session, model)
+            found = self.batch.directory
+            counts = (found.n_train, found.n_test)
+            expected_s = find_expected_s(session, self.catalogue, model, resolved.recipe, *counts)
         # Not in a transaction that locks the model: it may take a second.
-        return BatchInModel(model.owner_id, resolved, compare(self.batch.directory.classes, known))
+        return BatchInModel(
+            model.owner_id, resolved, compare(self.batch.directory.classes, known), expected_s
+        )
 
     def resolved(self, session: Session, model: Model) -> Resolved:
         """The recipe of the batch, with everything that a person should know about the batch in this model.

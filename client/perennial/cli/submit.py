@@ -116,6 +116,8 @@ def _report(report: Report) -> None:
         ("images", f"{report.n_train} to learn, {report.n_test} held out by the archive"),
         ("ignored files", report.ignored),
     ]
+    if report.expected_s is not None:
+        rows.append(("expected to take", f"{report.expected_s:,.0f} s"))
     data = report.report.data
     if data is not None and data.imbalance_ratio is not None:
         rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))

@@ -1,5 +1,7 @@
 """Tasks: the batches of a model."""
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from core.protocol.answers.job import JobOut
@@ -46,7 +48,12 @@ class TaskPage(TypedDict):
 
 
 class Accepted(TypedDict):
-    """A batch that was accepted, and the job that learns it."""
+    """A batch that was accepted, and the job that learns it.
+
+    `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
+    by its base; null: nothing was measured.
+    """
 
     task: TaskOut
     job: JobOut
+    expected_s: NotRequired[float | None]
