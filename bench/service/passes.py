@@ -3,7 +3,7 @@
     python -m bench.service.passes [--runs 5]
 
 The least of several runs, in processor time of one thread, with and without gradients: what
-`core/requests/expected_time.py` expects of a batch before anything was measured.
+`core/recipe/passes.py` expects of a batch before anything was measured.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core import imagenet_base, packaged_base
 from core.learn.networks import ImageSpec, build_backbone
-from core.requests.expected_time import PASSES
+from core.recipe.passes import PASSES
 
 IMAGES = 16
 

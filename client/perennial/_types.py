@@ -355,6 +355,7 @@ class BatchReport(Shape):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
+    `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Literal["names and sizes", "images"] | None = None
@@ -367,6 +368,7 @@ class BatchReport(Shape):
     duplicate_paths: list[Duplicate] | None = None
     duplicates_policy: Literal["keep", "drop"] | None = None
     duplicates_dropped: int | None = None
+    small: int | None = None
     conflicts: list[Conflict] | None = None
     conflicts_count: int | None = None
     notes: list[str] | None = None

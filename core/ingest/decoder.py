@@ -20,7 +20,9 @@ from core.ingest import images
 from core.ingest.members import Damaged, SizeMismatch, read
 from core.ingest.resizing import Resizing
 
-PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING = range(5)
+PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL = range(6)
+SMALL_SIDE = 48
+"""Pixels: an image is small whose longer side has fewer. Of several frames it is not said."""
 REASON_BYTES = 128
 DIGEST_BYTES = 16
 CELL_BYTES = 16
@@ -93,12 +95,13 @@ class _Decoder:
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
                     raise Damaged(f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}")
                 data = read(self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i])
-                image, frames = images.open_square(
+                square = images.open_square(
                     data, plan.image_size, plan.channels, plan.max_pixels, self.resizing
                 )
-                pixels = image.tobytes()
+                pixels = square.image.tobytes()
                 digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
-                verdict = GOOD_FIRST_FRAME if frames else GOOD
+                verdict = GOOD_SMALL if square.longer_side < SMALL_SIDE else GOOD
+                verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
             except (Damaged, ImageInvalid) as error:
                 verdict = self._reject(start + i, str(error))
             except MemoryError:
@@ -130,7 +133,8 @@ class _Decoder:
         digests = (
             hashlib.blake2b(data[i * one : (i + 1) * one], digest_size=DIGEST_BYTES) for i in range(count)
         )
-        self._write(start, pixels, bytes([GOOD]) * count, b"".join(d.digest() for d in digests))
+        verdict = GOOD_SMALL if max(plan.height, plan.width) < SMALL_SIDE else GOOD
+        self._write(start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests))
 
     def _column(self, number: int, start: int, count: int) -> "array[int]":
         values = array("Q")

@@ -10,7 +10,7 @@ import io
 import resource
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import (
     AvifImagePlugin,
@@ -63,14 +63,20 @@ def decode(data: bytes, size: int, channels: int, max_pixels: int, resizing: Res
     """
     import numpy as np
 
-    image, _ = open_square(data, size, channels, max_pixels, resizing)
+    image = open_square(data, size, channels, max_pixels, resizing).image
     return np.asarray(image).reshape(size, size, channels).copy()
 
 
-def open_square(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
-) -> tuple[Image.Image, bool]:
-    """Decode one image file to a size × size image of mode L or RGB; True if it has more frames.
+class Square(NamedTuple):
+    """A decoded image of mode L or RGB, whether its file has more frames, and the longer side of the file's image."""
+
+    image: Image.Image
+    has_frames: bool
+    longer_side: int
+
+
+def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> Square:
+    """Decode one image file to a size × size image.
 
     Raises ImageInvalid.
     """
@@ -90,7 +96,7 @@ def open_square(
         image.load()
         turn = _orientation(image)
         upright = image if turn is None else image.transpose(turn)
-        return _square(upright, size, channels, resizing), frames
+        return Square(_square(upright, size, channels, resizing), frames, max(width, height))
     except ImageInvalid:
         raise
     except MemoryError as error:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from core.errors import ArchiveHostile, Rejected
 from core.ingest import equal_images
-from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, LYING, REASON_BYTES
+from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, LYING, REASON_BYTES
 from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
@@ -40,7 +40,7 @@ def judge(
         raise ArchiveHostile(
             f"The entry {show(decoded.names(int(lying[0])))} does not unpack to its declared size."
         )
-    good = (decoded.verdicts == GOOD) | (decoded.verdicts == GOOD_FIRST_FRAME)
+    good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL))
     bad = np.flatnonzero(~good)
     rejected = _reasons(decoded, bad[:REPORT_ROWS].tolist())
     notes = list(layout.notes)
@@ -56,6 +56,7 @@ def judge(
         **equal_images.reported(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
+        "small": int((decoded.verdicts == GOOD_SMALL).sum()),
     }
     files, extra = len(good), {"report": report}
     if len(bad) == files:

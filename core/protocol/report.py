@@ -64,6 +64,7 @@ class BatchReport(TypedDict, total=False):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
+    `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Checked
@@ -76,6 +77,7 @@ class BatchReport(TypedDict, total=False):
     duplicate_paths: list[Duplicate]
     duplicates_policy: DuplicatesPolicy
     duplicates_dropped: int
+    small: int
     conflicts: list[Conflict]
     conflicts_count: int
     notes: list[str]

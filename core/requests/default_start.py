@@ -9,8 +9,8 @@ from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.recipe import photos
 from core.recipe.images import images_of
+from core.recipe.passes import BASE_SIZE, passes_s, say_minutes
 from core.requests.admission import Admission
-from core.requests.expected_time import BASE_SIZE, passes_s, say_minutes
 
 EXAMPLE_IMAGES = 100
 """Of the batch whose minutes the answer to a creation names."""

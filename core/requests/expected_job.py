@@ -16,7 +16,7 @@ from core.db.states import State
 from core.db.tables import Job, Model, Task
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
-from core.requests.expected_time import PASSES, Pass, pass_of, relative_s
+from core.recipe.passes import PASSES, Pass, pass_of, relative_s
 
 MEASURED_JOBS = 5
 """Newest jobs of a model that are looked at."""

@@ -38,6 +38,7 @@ from core.store import Blobs, Store
 from core.store.blobs import Damaged, require_digest, verified
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
+from core.work.base_for_small import advise_small_base
 from core.work.batch_traces import compared
 from core.work.fence import Claim, hold
 
@@ -151,7 +152,11 @@ def decode(
         error.extra["report"] = after_decoding(archive.report, error.extra["report"])
         raise
     hit("ingest-decoded")
-    return replace(made, report=after_decoding(archive.report, made.report))
+    report = after_decoding(archive.report, made.report)
+    advice = advise_small_base(model.base, model.image["size"], made)
+    if advice:
+        report["notes"] = [*report["notes"], *advice]
+    return replace(made, report=report)
 
 
 def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:

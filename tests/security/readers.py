@@ -90,7 +90,7 @@ def csv(data: bytes) -> None:
 
 
 def image(data: bytes) -> None:
-    picture, _ = images.open_square(data, 32, 3, LIMITS.image_pixels)
+    picture = images.open_square(data, 32, 3, LIMITS.image_pixels).image
     assert picture.size == (32, 32) and picture.mode == "RGB"
 
 

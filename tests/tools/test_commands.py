@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from core import imagenet_base
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
@@ -54,6 +55,16 @@ def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
     after = run(commands.doctor)
     assert after.return_value == 0, after.output
     assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(doctor.LOOKS)
+
+
+def test_doctor_says_when_the_base_for_photos_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(commands.migrate)
+    monkeypatch.setenv("PERENNIAL_DEFAULT_BASE", imagenet_base.NAME)
+    assert "ok       base for photos: perennial/efficientnet-lite0" in run(commands.doctor).output
+    monkeypatch.setattr(imagenet_base, "find_problem", lambda: "the package is not installed")
+    without = run(commands.doctor)
+    assert without.return_value == 1
+    assert "problem  base for photos: the package is not installed; new models start from" in without.output
 
 
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(

@@ -38,7 +38,7 @@ def from_files(
     """The pixels of each image file, or why it cannot be used."""
     for data in files:
         try:
-            image, _ = images.open_square(data, size, channels, limits.image_pixels, resizing)
+            image = images.open_square(data, size, channels, limits.image_pixels, resizing).image
             yield image.tobytes()
         except ImageInvalid as error:
             yield error

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.pages import words
+from core import imagenet_base, packaged_base
 
 PATH = "/ui/models/new"
 GIVEN = {
@@ -27,6 +28,16 @@ def test_a_form_creates_a_model_and_shows_it(logged_in: TestClient) -> None:
     assert made["gate"]["max_forgetting"] == 0.1 and made["gate"]["min_acc"] == 0.75
     assert made["base"] == "perennial/resnet20-cifar100" and made["description"] == "Owls."
     assert "Nothing learned yet" in logged_in.get(answer.headers["location"]).text
+
+
+def test_where_the_base_for_photos_is_the_default_the_small_one_can_be_chosen(logged_in: TestClient) -> None:
+    state = logged_in.app.state  # type: ignore[attr-defined]
+    assert "the base for photos" not in logged_in.get(PATH).text
+    state.settings = state.settings.model_copy(update={"default_base": imagenet_base.NAME})
+    assert "the base for photos" in logged_in.get(PATH).text
+    for name, base, stored in (("a", "packaged", imagenet_base.NAME), ("b", "small", packaged_base.PACKAGED)):
+        assert logged_in.post(PATH, data={**GIVEN, "name": name, "base": base}).status_code == 303
+        assert logged_in.get(f"/v1/models/{name}").json()["base"] == stored
 
 
 def test_random_weights_and_weights_of_timm_are_asked_for_by_name(logged_in: TestClient) -> None:

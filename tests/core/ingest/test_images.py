@@ -162,7 +162,7 @@ def test_the_first_frame_is_taken() -> None:
     for kind in ("TIFF", "PNG", "GIF", "WEBP", "AVIF"):
         options = {"WEBP": {"lossless": True}, "AVIF": {"quality": 100, "subsampling": "4:4:4"}}.get(kind, {})
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-        image, more = open_square(data, 8, 3, MAX)
+        image, more, _ = open_square(data, 8, 3, MAX)
         assert np.abs(np.asarray(image)[0, 0].astype(int) - [255, 0, 0]).max() <= 2 and more
         assert not open_square(encoded(frames[0], kind), 8, 3, MAX)[1]
 

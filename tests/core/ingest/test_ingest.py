@@ -160,6 +160,18 @@ def test_duplicates_and_frames_are_counted(take: Take, tmp_path: Path) -> None:
     assert report["notes"] == ["1 image has several frames; the first was taken"]
 
 
+@pytest.mark.parametrize(("sides", "small"), [((47, 47), 4), ((48, 20), 0), ((20, 48), 0), ((1, 47), 4)])
+def test_images_whose_longer_side_is_short_are_counted(
+    take: Take, sides: tuple[int, int], small: int
+) -> None:
+    files = {f"train/cat/{n}.png": png(n, sides) for n in range(4)}
+    assert take(honest_zip(files)).report["small"] == small
+
+
+def test_rows_of_an_npz_are_small_where_their_array_is(take: Take) -> None:
+    assert take(npz(good_arrays(30))).report["small"] == 30
+
+
 def test_files_that_are_no_images_by_their_name_are_ignored_with_their_reason(take: Take) -> None:
     notes = {f"cat/{i}.txt": b"words" for i in range(8)} | {"notes/a.md": b"words", "dog/Thumbs.db": b"x"}
     result = take(mixed(notes))

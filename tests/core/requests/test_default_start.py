@@ -6,10 +6,10 @@ import pytest
 
 from core import imagenet_base, packaged_base
 from core.learn.catalogue import catalogue
+from core.recipe.passes import passes_s
 from core.requests.admission import ANY, Admission
 from core.requests.asked_model import AskedModel, asked_model
 from core.requests.default_start import find_start
-from core.requests.expected_time import passes_s
 
 CATALOGUE = catalogue()
 PHOTOS, SMALL = imagenet_base.NAME, packaged_base.PACKAGED
