@@ -7,6 +7,10 @@ TORCH_INDEX ?=
 TESTS ?=
 # Argument for test-changed, a commit: the working tree is compared with it.
 BASE ?= HEAD
+# Arguments for compare: a folder with mnist/ and cifar100/, one with a folder of photos for each class, other options.
+DATA ?=
+PHOTOS ?=
+COMPARE ?=
 BIN := $(VENV)/bin
 # A file stays with one process, which makes its fixtures once; tests/plugins/file_order.py puts the longest first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
@@ -18,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve test test-changed test-slow test-all test-campaign check clean
+.PHONY: demo serve compare test test-changed test-slow test-all test-campaign check clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -26,6 +30,10 @@ demo: $(VENV)/.demo
 
 serve: $(VENV)/.demo
 	$(BIN)/perennial serve
+
+# Perennial's default beside what people do today: about 20 minutes on two cores (docs/howto/compare-methods.md).
+compare: $(VENV)/.demo
+	$(BIN)/python -m bench.research.compare --data "$(DATA)" --photos "$(PHOTOS)" $(COMPARE)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto $(BY_FILE)

@@ -14,7 +14,7 @@ from perennial.cli.main import COMMANDS, Perennial, cli
 from tools import commands
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "command-line.md"
-SERVICE = ("serve", "worker", "migrate", "check", "sweep", "backup", "restore", "doctor")
+SERVICE = ("serve", "worker", "migrate", "check", "sweep", "backup", "restore", "doctor", "compare-methods")
 COMMON = {"is_json", "profile", "url"}
 HEAD = """# The command line
 
@@ -55,7 +55,7 @@ def source() -> str:
     root = click.Context(cli, info_name="perennial")
     assert isinstance(cli, Perennial)
     own = [(name, cli.get_command(root, name)) for name in COMMANDS]
-    service = [(name, getattr(commands, name)) for name in SERVICE]
+    service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     lines = [HEAD, "## Commands of the client", "", *_sections(own), "## Commands of the service", ""]
     lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
     return "\n".join(lines).rstrip() + "\n"

@@ -1,15 +1,17 @@
 """Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup,
-restore, doctor.
+restore, doctor, compare-methods.
 
 Each says with the settings of the service (PERENNIAL_…) what a module does that nobody wants to type. Named in
 pyproject.toml under `perennial.commands`; modules are loaded when their command is used.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -102,6 +104,86 @@ def doctor() -> int:
     from tools.doctor import examine
 
     return examine()
+
+
+ROWS = ("lda", "logistic", "finetune", "full", "perennial")
+"""Of the table of `compare-methods`."""
+
+
+@click.command("compare-methods")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3.")
+@click.option(
+    "--images",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Images of a class to learn from, at most; default: 60, fewer of more than 10 classes.",
+)
+@click.option(
+    "--held-out",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Images of a class to measure on, at most; default: 50, fewer of more than 10 classes.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Of each training of the network.",
+)
+@click.option("--without", multiple=True, type=click.Choice(ROWS), help="Leave a row out; can be repeated.")
+@click.option("--base", metavar="NAME", help="Of the rows beside Perennial's; default: the ImageNet base.")
+@click.option(
+    "--model", metavar="JSON", help="Fields of Perennial's model, such as its recipe; default: its defaults."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the split and of each training.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures there."
+)
+def compare_methods(
+    folder: Path, without: tuple[str, ...], json_file: Path | None, model: str | None, **choices: Any
+) -> int:
+    """Compare Perennial's default with the usual ways to update a classifier, on your own images.
+
+    DIR holds a folder of images for each class, or another layout that `perennial submit` takes. Its classes are
+    dealt into batches of new classes, which are learned one after the other: by frozen features with LDA or logistic
+    regression, by fine-tuning on each batch alone, by full retraining, and by Perennial. All are measured on the same
+    held-out images. An estimate of the time comes first.
+    """
+    from tools.compare_methods.base import BASES
+    from tools.compare_methods.comparison import Options
+    from tools.compare_methods.errors import CannotCompare
+    from tools.compare_methods.program import run_comparison
+    from tools.compare_methods.split import Sample
+    from tools.service import NotReady
+
+    base = choices.pop("base") or BASES[0]
+    if base not in BASES:
+        raise click.UsageError(
+            f"--base {base} is not known. Possible are {' and '.join(BASES)}. Name one of them."
+        )
+    epochs = choices.pop("epochs")
+    rows = tuple(row for row in ROWS if row not in without)
+    try:
+        run_comparison(folder, Options(Sample(**choices), epochs, base, rows, _fields(model)), json_file)
+    except (CannotCompare, NotReady) as error:
+        raise click.ClickException(str(error)) from error
+    return 0
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    """Read the fields of a model."""
+    try:
+        fields = json.loads(text or "{}")
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise click.UsageError(
+            f'--model {text} is not a JSON object. Fields of a model are allowed: --model \'{{"base": "random"}}\'.'
+        )
+    return fields
 
 
 @contextmanager

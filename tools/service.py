@@ -47,7 +47,11 @@ class Service:
 
 @contextmanager
 def running(
-    data_dir: Path, environment: Mapping[str, str] | None = None, *, code: Path = ROOT
+    data_dir: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    code: Path = ROOT,
+    inherits_settings: bool = True,
 ) -> Iterator[Service]:
     """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
 
@@ -55,6 +59,7 @@ def running(
         data_dir: where database, store and key are kept.
         environment: settings to add, such as `{"PERENNIAL_THREADS": "1"}`.
         code: the checkout whose service is started.
+        inherits_settings: False: settings of this process do not reach the service, such as another's database.
 
     Raises:
         NotReady: it did not.
@@ -63,8 +68,13 @@ def running(
     data_dir.mkdir(parents=True, exist_ok=True)
     lend_catalogue(data_dir)
     log = data_dir / "service.log"
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if inherits_settings or not name.startswith("PERENNIAL_")
+    }
     settings = {
-        **os.environ,
+        **inherited,
         "PERENNIAL_DATA_DIR": str(data_dir),
         "PERENNIAL_HOST": "127.0.0.1",
         "PERENNIAL_PORT": str(port),

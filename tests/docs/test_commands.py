@@ -50,6 +50,11 @@ NOT_RUN = {
     ("docs/howto/back-up-and-restore.md", "mc mirror live"): "tests/e2e/test_restore.py does it, by pg_dump",
     ("docs/howto/back-up-and-restore.md", "pg_restore"): "tests/e2e/test_restore.py does it, by pg_restore",
     ("docs/howto/submit-what-you-have.md", "pip install"): "the tests have what it installs",
+    ("docs/howto/compare-methods.md", "pip install"): "the tests have what it installs",
+    (
+        "docs/howto/compare-methods.md",
+        "perennial compare-methods DIR",
+    ): "tests/client/test_compare_methods.py does it",
     ("docs/howto/add-a-reader.md", '"""cpio'): ADDED,
     ("docs/howto/add-an-export-format.md", '"""The weights alone'): ADDED,
     ("docs/howto/add-a-job-kind.md", '"""Read every part'): "tests/core/work/test_added_kind.py adds it",

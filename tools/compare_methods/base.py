@@ -1,0 +1,93 @@
+"""The base that the rows of today start from: its weights, and how its images are prepared."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load, load_file
+from torch import Tensor
+
+from core import helper_process, imagenet_base, packaged_base
+from core.ingest.resizing import Resizing
+from core.learn.networks import ImageSpec, Network, build_network
+from core.learn.networks.timm_names import pretrained
+from core.learn.precision import Inputs, place
+from core.protocol.architecture import Normalisation
+from tools.compare_methods.errors import CannotCompare
+
+BASES = (imagenet_base.NAME, packaged_base.PACKAGED)
+CONVERT_TIMEOUT_S = 300.0
+CPU = torch.device("cpu")
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Base:
+    """Weights of a backbone by name. size: pixels a side of its images."""
+
+    name: str
+    architecture: dict[str, object]
+    size: int
+    resizing: Resizing
+    normalise: Normalisation
+    tensors: dict[str, Tensor]
+
+    def build_network(self, seed: int) -> Network:
+        """Return a network with these weights and no classes yet, on the CPU."""
+        network = build_network(self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed)
+        network.backbone.load_state_dict(self.tensors)
+        place(network, CPU)
+        return network
+
+    def inputs(self) -> Inputs:
+        """Return what turns uint8 images into inputs of the network."""
+        return Inputs(self.normalise, CHANNELS, CPU)
+
+
+def load_base(name: str, scratch: Path) -> Base:
+    """Load a base that comes with the service or with its package of weights.
+
+    Args:
+        name: one of `BASES`.
+        scratch: a folder for the converted weights.
+
+    Raises:
+        CannotCompare: the package of the weights is missing, or the weights cannot be converted.
+    """
+    return _imagenet(scratch) if name == imagenet_base.NAME else _packaged(name)
+
+
+def _packaged(name: str) -> Base:
+    known = packaged_base.packaged(name)
+    tensors = load(packaged_base.weights(CHANNELS, name))
+    return Base(name, dict(known.architecture), known.size, Resizing(), known.normalise, tensors)
+
+
+def _imagenet(scratch: Path) -> Base:
+    problem = imagenet_base.find_problem()
+    if problem:
+        raise _missing(problem)
+    file = scratch / "base.safetensors"
+    try:
+        done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise _missing(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
+    if done.returncode:
+        raise _missing(done.stderr.strip()[-300:])
+    known = pretrained(imagenet_base.MODEL)
+    return Base(
+        imagenet_base.NAME,
+        dict(imagenet_base.ARCHITECTURE),
+        known.size,
+        Resizing(float(known.crop), known.interpolation),
+        Normalisation(mean=list(known.mean), std=list(known.std)),
+        load_file(file),
+    )
+
+
+def _missing(why: str) -> CannotCompare:
+    return CannotCompare(
+        f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from another with "
+        f"--base {packaged_base.PACKAGED}."
+    )

@@ -1,0 +1,70 @@
+"""Perennial's row: the same batches through HTTP, learned by the service with its own defaults."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perennial import Perennial
+from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.folder import Photos
+from tools.compare_methods.outcome import Outcome
+from tools.compare_methods.pixels import Data, Part
+
+ROW = "perennial"
+JOB_TIMEOUT_S = 3600.0
+
+
+def learn_by_service(
+    client: Perennial, data: Data, photos: Photos, fields: Mapping[str, Any], say: Callable[[str], None]
+) -> Outcome:
+    """Send every batch and count the right answers of the last version.
+
+    Args:
+        fields: of the new model beside name and scenario; empty for the service's defaults.
+        say: called with a line of progress.
+
+    Raises:
+        CannotCompare: a batch is not learned.
+    """
+    model = client.models.create(f"compare-{time.time_ns():x}", scenario="class", **fields).name
+    seconds, version, notes = 0.0, 0, []
+    for number, labels in enumerate(data.batches, start=1):
+        batch = {
+            "train": _images(photos, data.classes, data.learned, labels),
+            "test": _images(photos, data.classes, data.held_out, labels),
+        }
+        begun = time.perf_counter()
+        job = client.submit(model, batch, name=f"batch-{number}").wait(JOB_TIMEOUT_S, check=False)
+        seconds = time.perf_counter() - begun
+        if job.version is None:
+            reason = job.error.detail if job.error else f"its job is {job.state}"
+            raise CannotCompare(
+                f"Perennial did not learn batch {number}: {reason} A comparison needs every batch. Leave the row out "
+                f"with --without {ROW}."
+            )
+        version = job.version
+        say(f"{ROW}: batch {number} of {len(data.batches)} learned in {seconds:.0f} s")
+        if job.outcome == "held":
+            notes.append(f"The gate held version {version}; it was promoted, so that the next batch went on.")
+            client.aliases.promote(model, version, reason="compared with other methods")
+    kept = client.memory.retrieve(model).items
+    return Outcome(ROW, _count_right(client, model, version), seconds, kept, notes)
+
+
+def _images(photos: Photos, classes: list[str], part: Part, labels: list[int]) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
+    for number, label in zip(part.numbers, part.labels.tolist(), strict=True):
+        if label in labels:
+            found[classes[label]].append(photos.read_image(number))
+    return found
+
+
+def _count_right(client: Perennial, model: str, version: int) -> dict[str, tuple[int, int]]:
+    right: dict[str, int] = defaultdict(int)
+    total: dict[str, int] = defaultdict(int)
+    for task in client.versions.results(model, version):
+        for label, counts in task.per_class.items():
+            right[label] += counts[0]
+            total[label] += counts[1]
+    return {label: (right[label], total[label]) for label in total}

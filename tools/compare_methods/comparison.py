@@ -1,0 +1,185 @@
+"""A comparison from a folder to its table: read, split, decode, estimate, then one row after the other."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core import imagenet_base
+from perennial import Perennial
+from tools import service
+from tools.compare_methods.base import Base, load_base
+from tools.compare_methods.by_service import ROW, learn_by_service
+from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.estimate import Rates, Work, estimate_seconds, say_estimate
+from tools.compare_methods.folder import Photos, open_folder
+from tools.compare_methods.outcome import Outcome
+from tools.compare_methods.pixels import Data, decode_split
+from tools.compare_methods.split import Sample, split_images
+from tools.compare_methods.table import WORDS, row_document
+from tools.compare_methods.today import Today
+from tools.compare_methods.training import time_features, time_training
+
+Say = Callable[[str], None]
+Serve = Callable[[], AbstractContextManager[Perennial]]
+EXTRA = "perennial-service[compare]"
+PROGRESS_IMAGES = 200
+"""A line of progress while images are read comes after so many."""
+SHOWN_SKIPPED = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of a comparison.
+
+    epochs: of each training. base: of the rows of today. rows: of the table. model: fields of Perennial's model beside
+    its name and scenario; empty for the service's defaults.
+    """
+
+    sample: Sample = field(default_factory=Sample)
+    epochs: int = 3
+    base: str = imagenet_base.NAME
+    rows: tuple[str, ...] = tuple(WORDS)
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of a comparison, and all of it as JSON."""
+
+    outcomes: list[Outcome]
+    document: dict[str, Any]
+
+
+@contextmanager
+def serve_embedded() -> Iterator[Perennial]:
+    """Start a service of its own in a temporary folder, whatever service this machine has."""
+    with (
+        tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
+        service.running(Path(folder) / "data", inherits_settings=False) as running,
+        Perennial(running.key, base_url=running.url) as client,
+    ):
+        yield client
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def compare(folder: Path, options: Options, say: Say, serve: Serve = serve_embedded) -> Comparison:
+    """Measure every row on the same split of a folder.
+
+    Args:
+        say: called with a line of progress.
+        serve: starts the service that Perennial's row is learned by.
+
+    Raises:
+        CannotCompare: the folder, the options or what is installed do not allow it; the message says what to do.
+    """
+    begun = time.perf_counter()
+    _require_libraries(options.rows)
+    photos = open_folder(folder)
+    split = split_images(photos.rows, options.sample)
+    for warning in photos.warnings:
+        say(f"warning: {warning}")
+    with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
+        base = load_base(options.base, Path(scratch))
+        data = decode_split(photos, split, base, Path(scratch), _progress_of(say))
+        _say_data(data, say)
+        work = Work(len(data.learned.labels), len(data.held_out.labels), options.epochs)
+        rates = _measure_rates(data, base, options.rows)
+        say(say_estimate(rates, work, options.rows, count_cores()))
+        outcomes = _run_rows(data, photos, base, options, say, serve)
+    document = {
+        **_describe(data, options),
+        "cores": count_cores(),
+        "estimated_seconds": estimate_seconds(rates, work, options.rows),
+        "seconds": time.perf_counter() - begun,
+        "rows": [row_document(outcome) for outcome in outcomes],
+    }
+    return Comparison(outcomes, document)
+
+
+def _run_rows(
+    data: Data, photos: Photos, base: Base, options: Options, say: Say, serve: Serve
+) -> list[Outcome]:
+    today = Today(data, base, options.epochs, options.sample.seed, say)
+    runs: dict[str, Callable[[], Outcome]] = {
+        "lda": today.run_lda,
+        "logistic": today.run_logistic,
+        "finetune": today.run_finetune,
+        "full": today.run_full,
+    }
+    outcomes = [run() for row, run in runs.items() if row in options.rows]
+    if ROW in options.rows:
+        with serve() as client:
+            outcomes.append(learn_by_service(client, data, photos, options.model, say))
+    return outcomes
+
+
+def _require_libraries(rows: tuple[str, ...]) -> None:
+    if not rows:
+        raise CannotCompare(
+            f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send fewer --without."
+        )
+    needing = [row for row in ("lda", "logistic") if row in rows]
+    if needing and find_spec("sklearn") is None:
+        without = " ".join(f"--without {row}" for row in needing)
+        raise CannotCompare(
+            f"scikit-learn is not installed, and {' and '.join(needing)} need it. Install it with "
+            f"pip install '{EXTRA}', or leave them out: {without}."
+        )
+
+
+def _progress_of(say: Say) -> Callable[[int, int], None]:
+    def progress(done: int, total: int) -> None:
+        if done % PROGRESS_IMAGES == 0 and done < total:
+            say(f"{done:,} of {total:,} images read")
+
+    return progress
+
+
+def _say_data(data: Data, say: Say) -> None:
+    names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
+    if data.skipped:
+        count = len(data.skipped)
+        said = f"{count} images were" if count > 1 else "1 image was"
+        say(f"warning: {said} skipped as unreadable: {names}{' …' if count > SHOWN_SKIPPED else ''}")
+    sizes = ", ".join(str(len(batch)) for batch in data.batches)
+    say(
+        f"{len(data.classes)} classes in {len(data.batches)} batches of new classes ({sizes}): "
+        f"{len(data.learned.labels):,} images to learn from, {len(data.held_out.labels):,} held out"
+    )
+
+
+def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
+    """Measure the first passes; a network is trained for it only where a row trains one."""
+    network = base.build_network(0)
+    features = time_features(network, base.inputs(), data.learned.pixels)
+    training = 0.0
+    if {"finetune", "full"} & set(rows):
+        network.grow(1, data.classes, "zero", torch.Generator())
+        training = time_training(network, base.inputs(), (data.learned.pixels, data.learned.labels))
+    return Rates(data.decode_s, features, training)
+
+
+def _describe(data: Data, options: Options) -> dict[str, Any]:
+    return {
+        "classes": data.classes,
+        "batches": [[data.classes[label] for label in batch] for batch in data.batches],
+        "learned": len(data.learned.labels),
+        "held_out": len(data.held_out.labels),
+        "skipped": [{"image": name, "reason": reason} for name, reason in data.skipped],
+        "base": options.base,
+        "epochs": options.epochs,
+        "model": dict(options.model),
+        "sample": asdict(options.sample),
+    }

@@ -1,0 +1,5 @@
+"""The error of a comparison that cannot be made."""
+
+
+class CannotCompare(ValueError):
+    """A comparison that cannot be made; the message says what is wrong, what is allowed and what to do."""

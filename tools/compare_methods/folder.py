@@ -1,0 +1,48 @@
+"""The user's folder: labelled images in any layout that the client can submit."""
+
+from pathlib import Path
+
+from perennial.pack import PackError
+from perennial.pack.images import Image, Images
+from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
+from perennial.pack.labels import check
+from tools.compare_methods.errors import CannotCompare
+
+
+class Photos:
+    """Labelled images by number; the bytes of one are read when they are asked for.
+
+    Attributes:
+        rows: name, label and part of each image. part: `train`, `test`, or empty where the folder has no parts.
+        warnings: sentences about files that were left out.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self.rows: list[Image] = images.rows
+        self.warnings = images.warnings
+
+    def read_image(self, number: int) -> bytes:
+        """Return the bytes of one image. Raises PackError where the file has gone or changed."""
+        return b"".join(next(iter(self._images.contents(number))))
+
+
+def open_folder(folder: Path) -> Photos:
+    """List the images of a folder; none is read.
+
+    Raises:
+        CannotCompare: the folder has no layout that the client can submit.
+    """
+    try:
+        kind = kind_of(folder)
+        if kind == ARCHIVE:
+            raise CannotCompare(
+                f"{folder} is an archive. A comparison takes a folder with a folder of images for each class: unpack "
+                "the archive and name its folder."
+            )
+        images = KINDS[kind](folder)
+        images.sizes()
+        check(images.rows, images.origin)
+    except PackError as error:
+        raise CannotCompare(str(error)) from error
+    return Photos(images)

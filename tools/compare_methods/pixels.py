@@ -1,0 +1,129 @@
+"""The images of a split as pixels, decoded once by the service's own code."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import ImageInvalid
+from core.ingest.images import decode
+from core.settings import Settings
+from perennial.pack import PackError
+from tools.compare_methods.base import CHANNELS, Base
+from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.folder import Photos
+from tools.compare_methods.split import Split
+
+Pixels = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Decoded images: uint8 [N, S, S, 3], their labels int64 [N], and their numbers in the folder."""
+
+    pixels: Pixels
+    labels: Labels
+    numbers: list[int]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A split with its pixels.
+
+    classes: in the order of learning; labels index them. batches: the labels of each batch. decode_s: seconds for one
+    image. skipped: name and reason of each image that cannot be read.
+    """
+
+    classes: list[str]
+    batches: list[list[int]]
+    learned: Part
+    held_out: Part
+    decode_s: float
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def rows_of(self, batches: slice) -> Labels:
+        """Return the rows of `learned` that belong to some of the batches."""
+        wanted = [label for batch in self.batches[batches] for label in batch]
+        return np.flatnonzero(np.isin(self.learned.labels, wanted))
+
+
+def decode_split(
+    photos: Photos, split: Split, base: Base, scratch: Path, progress: Callable[[int, int], None]
+) -> Data:
+    """Decode the images of a split; those that cannot be read are skipped.
+
+    Args:
+        scratch: a folder for the pixels, which are mapped.
+        progress: called with the images done and all images.
+
+    Raises:
+        CannotCompare: a class has no readable image to learn from or to be measured on.
+    """
+    classes = split.classes
+    skipped: list[tuple[str, str]] = []
+    total = sum(len(numbers) for part in (split.learned, split.held_out) for numbers in part.values())
+    begun = time.perf_counter()
+    decoder = _Decoder(photos, base, skipped, lambda done: progress(done, total))
+    learned = decoder.decode_part(split.learned, classes, scratch / "learned.npy")
+    held_out = decoder.decode_part(split.held_out, classes, scratch / "held-out.npy")
+    seconds = (time.perf_counter() - begun) / max(1, total)
+    _require_readable(classes, learned, held_out)
+    numbers = iter(range(len(classes)))
+    batches = [[next(numbers) for _ in batch] for batch in split.batches]
+    return Data(classes, batches, learned, held_out, seconds, skipped)
+
+
+class _Decoder:
+    def __init__(
+        self, photos: Photos, base: Base, skipped: list[tuple[str, str]], progress: Callable[[int], None]
+    ) -> None:
+        self._photos, self._base = photos, base
+        self._skipped, self._progress = skipped, progress
+        self._max_pixels = Settings().max_image_pixels
+        self._done = 0
+
+    def decode_part(self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path) -> Part:
+        """Decode one part into a file that is mapped: a large comparison does not fill the memory."""
+        size = self._base.size
+        total = sum(len(numbers_of[label]) for label in classes)
+        pixels = np.lib.format.open_memmap(file, "w+", np.uint8, (total, size, size, CHANNELS))
+        labels: list[int] = []
+        numbers: list[int] = []
+        for label, name in enumerate(classes):
+            for number in numbers_of[name]:
+                image = self._decode_image(number)
+                if image is not None:
+                    pixels[len(numbers)] = image
+                    labels.append(label)
+                    numbers.append(number)
+        return Part(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
+
+    def _decode_image(self, number: int) -> Pixels | None:
+        self._done += 1
+        self._progress(self._done)
+        base = self._base
+        try:
+            content = self._photos.read_image(number)
+            return decode(content, base.size, CHANNELS, self._max_pixels, base.resizing)
+        except ImageInvalid as error:
+            reason = error.detail
+        except PackError as error:
+            reason = str(error)
+        self._skipped.append((self._photos.rows[number].name, reason))
+        return None
+
+
+def _require_readable(classes: list[str], learned: Part, held_out: Part) -> None:
+    for part, purpose in ((learned, "to learn from"), (held_out, "to be measured on")):
+        counts = Counter(part.labels.tolist())
+        empty = [name for label, name in enumerate(classes) if not counts[label]]
+        if empty:
+            raise CannotCompare(
+                f"Of {', '.join(empty[:5])} no image {purpose} can be read. Each class needs one at least. Replace the "
+                "damaged files, or move the folders of these classes away."
+            )

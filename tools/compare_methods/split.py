@@ -1,0 +1,126 @@
+"""The split: classes into batches of new classes, and each class's images into learned and held-out ones."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perennial.pack.images import Image
+from tools.compare_methods.errors import CannotCompare
+
+LEAST_IMAGES = 10
+"""Images of a class; with fewer, one held-out image is a third of the class's accuracy."""
+HELD_OUT_SHARE = 0.3
+USUAL_BATCHES = 3
+MAX_LEARNED, MAX_HELD_OUT = 60, 50
+"""Images of a class that are used unless an option asks for others."""
+ALL_LEARNED, ALL_HELD_OUT = 600, 500
+"""Images of all classes: with many classes fewer of each are used, so that a comparison takes minutes."""
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The size of a comparison.
+
+    batches: of new classes; images, held_out: at most so many of each class; None: the usual number. seed: of the
+    order of classes and of the choice of images.
+    """
+
+    batches: int | None = None
+    images: int | None = None
+    held_out: int | None = None
+    seed: int = 0
+
+    def max_learned(self, classes: int) -> int:
+        """Return how many images of each class are learned at most."""
+        return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
+
+    def max_held_out(self, classes: int) -> int:
+        """Return how many images of each class are held out at most."""
+        return self.held_out or max(LEAST_IMAGES, min(MAX_HELD_OUT, ALL_HELD_OUT // classes))
+
+
+@dataclass(frozen=True)
+class Split:
+    """The classes of each batch, and the numbers of each class's learned and held-out images."""
+
+    batches: tuple[tuple[str, ...], ...]
+    learned: dict[str, tuple[int, ...]]
+    held_out: dict[str, tuple[int, ...]]
+
+    @property
+    def classes(self) -> list[str]:
+        """All classes in the order in which they are learned."""
+        return [label for batch in self.batches for label in batch]
+
+
+def split_images(rows: Sequence[Image], sample: Sample) -> Split:
+    """Draw a split; the same rows and the same sample give the same split.
+
+    A test part of the folder is held out; a class without one gives a share of its images.
+
+    Raises:
+        CannotCompare: there are fewer than two classes, a class has too few images, or there are too many batches.
+    """
+    pools: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for number, row in enumerate(rows):
+        pools[row.label][row.part == "test"].append(number)
+    _require_classes(sorted(pools), sample.batches)
+    counts = {label: len(learned) + len(held_out) for label, (learned, held_out) in pools.items()}
+    _require_images(counts)
+    draw = random.Random(sample.seed)
+    batches = tuple(_deal(draw.sample(sorted(pools), len(pools)), sample.batches))
+    most = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
+    drawn = {label: _draw_images(*pools[label], *most, draw) for label in sorted(pools)}
+    return Split(
+        batches,
+        {label: tuple(sorted(learned)) for label, (learned, _) in drawn.items()},
+        {label: tuple(sorted(held_out)) for label, (_, held_out) in drawn.items()},
+    )
+
+
+def _require_images(counts: dict[str, int]) -> None:
+    few = sorted(label for label, count in counts.items() if count < LEAST_IMAGES)
+    if few:
+        named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])
+        more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
+        raise CannotCompare(
+            f"Too few images: {named}{more}. Each class needs at least {LEAST_IMAGES}, to learn from and to "
+            "be measured on. Add images, or move the folders of these classes away."
+        )
+
+
+def _require_classes(classes: list[str], batches: int | None) -> None:
+    if len(classes) < 2:
+        raise CannotCompare(
+            f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A comparison needs "
+            "at least two, since each batch brings new classes. Name the folder that holds a folder for each class."
+        )
+    if batches is not None and not 2 <= batches <= len(classes):
+        raise CannotCompare(
+            f"{len(classes)} classes cannot be dealt into {batches} batches. Between 2 and {len(classes)} are "
+            "possible, so that each batch has a new class. Change --batches."
+        )
+
+
+def _deal(classes: list[str], batches: int | None) -> Iterator[tuple[str, ...]]:
+    """Cut the classes into batches whose sizes differ by one at most, larger ones first."""
+    count = batches or max(2, min(USUAL_BATCHES, len(classes) // 2))
+    size, rest = divmod(len(classes), count)
+    start = 0
+    for number in range(count):
+        end = start + size + (number < rest)
+        yield tuple(classes[start:end])
+        start = end
+
+
+def _draw_images(
+    learned: list[int], test: list[int], max_learned: int, max_held_out: int, draw: random.Random
+) -> tuple[list[int], list[int]]:
+    """Return the images of a class that are learned and those that are held out."""
+    pool = draw.sample(learned, len(learned))
+    if test:
+        return pool[:max_learned], draw.sample(test, min(len(test), max_held_out))
+    held_out = min(max_held_out, round(HELD_OUT_SHARE * len(pool)))
+    return pool[held_out : held_out + max_learned], pool[:held_out]

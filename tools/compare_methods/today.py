@@ -1,0 +1,127 @@
+"""The rows of today: frozen features with a classifier of scikit-learn, fine-tuning, full retraining."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from core.learn.networks import Network
+from tools.compare_methods.base import Base
+from tools.compare_methods.outcome import Outcome, count_right
+from tools.compare_methods.pixels import Data, Labels, Pixels
+from tools.compare_methods.training import answer, extract_features, train
+
+Features = npt.NDArray[np.float32]
+MAX_ITERATIONS = 1000
+LAST = slice(-1, None)
+ALL = slice(None)
+
+
+@dataclass
+class Today:
+    """The rows of today on one split.
+
+    epochs: of each training. seed: of new heads and of the order of images. say: called with a line of progress.
+    """
+
+    data: Data
+    base: Base
+    epochs: int
+    seed: int
+    say: Callable[[str], None]
+
+    def run_lda(self) -> Outcome:
+        """Frozen features of all batches, and a linear discriminant analysis of them."""
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+        return self._fit("lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
+
+    def run_logistic(self) -> Outcome:
+        """The same features, and a logistic regression."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        return self._fit(
+            "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
+        )
+
+    def run_finetune(self) -> Outcome:
+        """The network trained on each new batch alone."""
+        network, seconds = self._new_network(), 0.0
+        for number in range(len(self.data.batches)):
+            begun = time.perf_counter()
+            here = slice(number, number + 1)
+            self._grow(network, here, number)
+            train(network, self.base.inputs(), self._images(here), self.epochs, self.seed + number)
+            seconds = time.perf_counter() - begun
+            self.say(f"finetune: batch {number + 1} of {len(self.data.batches)} learned in {seconds:.0f} s")
+        return self._outcome("finetune", network, seconds + self._decoding(LAST), 0)
+
+    def run_full(self) -> Outcome:
+        """The network trained from the base on all batches.
+
+        Each retraining starts from the base, so those after earlier batches change no figure and are left out.
+        """
+        network = self._new_network()
+        begun = time.perf_counter()
+        self._grow(network, ALL, 0)
+        train(network, self.base.inputs(), self._images(ALL), self.epochs, self.seed)
+        seconds = time.perf_counter() - begun
+        self.say(f"full: all batches learned in {seconds:.0f} s")
+        kept = len(self.data.rows_of(slice(None, -1)))
+        return self._outcome("full", network, seconds + self._decoding(ALL), kept)
+
+    def _fit(self, row: str, classifier: Any) -> Outcome:
+        features, of_last = self._features
+        begun = time.perf_counter()
+        classifier.fit(features, self.data.learned.labels)
+        fit = time.perf_counter() - begun
+        self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
+        answers = np.asarray(classifier.predict(self._held_out_features), np.int64)
+        right = count_right(self.data.classes, answers, self.data.held_out.labels)
+        return Outcome(row, right, self._decoding(LAST) + of_last + fit, 0)
+
+    @cached_property
+    def _features(self) -> tuple[Features, float]:
+        """Features of all learned images, and the seconds that those of the last batch took."""
+        network, pixels = self._new_network(), self.data.learned.pixels
+        found, seconds = np.empty((len(pixels), network.backbone.width), np.float32), 0.0
+        for number in range(len(self.data.batches)):
+            rows = self.data.rows_of(slice(number, number + 1))
+            begun = time.perf_counter()
+            found[rows] = extract_features(network, self.base.inputs(), pixels[rows]).numpy()
+            seconds = time.perf_counter() - begun
+            self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
+        return found, seconds
+
+    @cached_property
+    def _held_out_features(self) -> Features:
+        pixels = self.data.held_out.pixels
+        found: Features = extract_features(self._new_network(), self.base.inputs(), pixels).numpy()
+        return found
+
+    def _new_network(self) -> Network:
+        return self.base.build_network(self.seed)
+
+    def _grow(self, network: Network, batches: slice, task: int) -> None:
+        classes = [self.data.classes[label] for batch in self.data.batches[batches] for label in batch]
+        generator = torch.Generator().manual_seed(self.seed + task)
+        network.grow(task + 1, classes, "default", generator)
+
+    def _images(self, batches: slice) -> tuple[Pixels, Labels]:
+        rows = self.data.rows_of(batches)
+        return self.data.learned.pixels[rows], self.data.learned.labels[rows]
+
+    def _decoding(self, batches: slice) -> float:
+        return self.data.decode_s * len(self.data.rows_of(batches))
+
+    def _outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
+        held_out = self.data.held_out
+        answers = answer(network, self.base.inputs(), held_out.pixels)
+        return Outcome(row, count_right(self.data.classes, answers, held_out.labels), seconds, kept)

@@ -1,0 +1,107 @@
+"""A plain training loop, as people write it today: AdamW, cosine schedule, shifted images, all weights trained."""
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.networks import Network
+from core.learn.precision import Inputs
+from tools.compare_methods.pixels import Labels, Pixels
+
+BATCH = 32
+LEARNING_RATE = 5e-4
+WEIGHT_DECAY = 0.01
+MAX_SHIFT = 0.08
+"""By which share of its side an image is shifted at most. Images are not mirrored: digits and letters are not."""
+
+
+class Trainer:
+    """Trains one network on one set of images; `step` is one batch of them."""
+
+    def __init__(self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int) -> None:
+        """steps: of each epoch."""
+        self._network, self._inputs = network, inputs
+        self._optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+        self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, max(1, epochs * steps))
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def order(self, count: int) -> tuple[Tensor, ...]:
+        """Return the rows of one epoch in batches of nearly equal size: batch norm dislikes a small last one."""
+        return torch.randperm(count, generator=self._generator).tensor_split(batches_of(count))
+
+    def step(self, pixels: Pixels, labels: Labels) -> None:
+        """Learn from uint8 [B, S, S, C] and int64 [B]."""
+        self._network.train()
+        x = self._shifted(self._inputs(torch.from_numpy(pixels)))
+        self._optimizer.zero_grad()
+        functional.cross_entropy(self._network(x), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._schedule.step()
+
+    def _shifted(self, x: Tensor) -> Tensor:
+        side = x.shape[-1]
+        pad = max(1, round(MAX_SHIFT * side))
+        down, right = torch.randint(0, 2 * pad + 1, (2,), generator=self._generator).tolist()
+        padded = functional.pad(x, (pad, pad, pad, pad), mode="replicate")
+        shifted = padded[..., down : down + side, right : right + side]
+        return shifted.contiguous(memory_format=torch.channels_last)
+
+
+def batches_of(count: int) -> int:
+    """Return in how many batches an epoch of `count` images is cut."""
+    return max(1, round(count / BATCH))
+
+
+def train(network: Network, inputs: Inputs, images: tuple[Pixels, Labels], epochs: int, seed: int) -> None:
+    """Train all weights of a network on uint8 [N, S, S, C] and int64 [N]."""
+    pixels, labels = images
+    trainer = Trainer(network, inputs, epochs, batches_of(len(labels)), seed)
+    for _ in range(epochs):
+        for rows in trainer.order(len(labels)):
+            index = np.sort(rows.numpy())
+            trainer.step(pixels[index], labels[index])
+
+
+def extract_features(network: Network, inputs: Inputs, pixels: Pixels) -> Tensor:
+    """Return float32 [N, width] of uint8 [N, S, S, C]."""
+    network.eval()
+    with torch.inference_mode():
+        parts = [network.features(inputs(torch.from_numpy(part))) for part in _blocks(pixels)]
+    return torch.cat(parts).float()
+
+
+def answer(network: Network, inputs: Inputs, pixels: Pixels) -> Labels:
+    """Return the most likely label of each image, int64 [N]."""
+    network.eval()
+    with torch.inference_mode():
+        parts = [network(inputs(torch.from_numpy(part))).argmax(1) for part in _blocks(pixels)]
+    found: Labels = torch.cat(parts).numpy()
+    return found
+
+
+def time_training(network: Network, inputs: Inputs, images: tuple[Pixels, Labels]) -> float:
+    """Return the seconds that one image takes in a training step; the first step warms up and does not count."""
+    pixels, labels = images[0][:BATCH], images[1][:BATCH]
+    trainer = Trainer(network, inputs, 1, 1, 0)
+    trainer.step(pixels, labels)
+    begun = time.perf_counter()
+    trainer.step(pixels, labels)
+    return (time.perf_counter() - begun) / len(labels)
+
+
+def time_features(network: Network, inputs: Inputs, pixels: Pixels) -> float:
+    """Return the seconds that the features of one image take; the first pass warms up and does not count."""
+    part = pixels[:BATCH]
+    extract_features(network, inputs, part)
+    begun = time.perf_counter()
+    extract_features(network, inputs, part)
+    return (time.perf_counter() - begun) / len(part)
+
+
+def _blocks(pixels: Pixels) -> Iterator[Pixels]:
+    for start in range(0, len(pixels), BATCH):
+        yield np.array(pixels[start : start + BATCH])
