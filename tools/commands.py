@@ -115,13 +115,13 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 @click.option("--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3.")
 @click.option(
     "--images",
-    type=click.IntRange(1),
+    type=click.IntRange(5),
     metavar="N",
     help="Images of a class to learn from, at most; default: 60, fewer of more than 10 classes.",
 )
 @click.option(
     "--held-out",
-    type=click.IntRange(1),
+    type=click.IntRange(5),
     metavar="N",
     help="Images of a class to measure on, at most; default: 50, fewer of more than 10 classes.",
 )

@@ -38,7 +38,7 @@ def learn_by_service(
         job = client.submit(model, batch, name=f"batch-{number}").wait(JOB_TIMEOUT_S, check=False)
         seconds = time.perf_counter() - begun
         if job.version is None:
-            reason = job.error.detail if job.error else f"its job is {job.state}"
+            reason = job.error.detail if job.error else f"its job is {job.state}."
             raise CannotCompare(
                 f"Perennial did not learn batch {number}: {reason} A comparison needs every batch. Leave the row out "
                 f"with --without {ROW}."

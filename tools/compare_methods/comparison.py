@@ -162,12 +162,12 @@ def _say_data(data: Data, say: Say) -> None:
 
 def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     """Measure the first passes; a network is trained for it only where a row trains one."""
-    network = base.build_network(0)
-    features = time_features(network, base.inputs(), data.learned.pixels)
+    network, images = base.build_network(0), data.images_of(slice(None))
+    features = time_features(network, base.inputs(), images)
     training = 0.0
     if {"finetune", "full"} & set(rows):
         network.grow(1, data.classes, "zero", torch.Generator())
-        training = time_training(network, base.inputs(), (data.learned.pixels, data.learned.labels))
+        training = time_training(network, base.inputs(), images)
     return Rates(data.decode_s, features, training)
 
 

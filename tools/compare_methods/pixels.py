@@ -32,6 +32,25 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Images:
+    """Some rows of a part, read when they are taken: the pixels of all need not fit into memory.
+
+    rows: int64 [N], which index `part`.
+    """
+
+    part: Part
+    rows: Labels
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Labels | slice) -> tuple[Pixels, Labels]:
+        """Return uint8 [B, S, S, 3] and int64 [B] of some of the rows, as copies."""
+        rows = self.rows[index]
+        return self.part.pixels[rows], self.part.labels[rows]
+
+
+@dataclass(frozen=True)
 class Data:
     """A split with its pixels.
 
@@ -46,10 +65,15 @@ class Data:
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def rows_of(self, batches: slice) -> Labels:
-        """Return the rows of `learned` that belong to some of the batches."""
-        wanted = [label for batch in self.batches[batches] for label in batch]
-        return np.flatnonzero(np.isin(self.learned.labels, wanted))
+    def images_of(self, batches: slice) -> Images:
+        """Return the learned images of some of the batches."""
+        labels = [label for batch in self.batches[batches] for label in batch]
+        return Images(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
+
+    @property
+    def held_out_images(self) -> Images:
+        """All held-out images."""
+        return Images(self.held_out, np.arange(len(self.held_out.labels)))
 
 
 def decode_split(

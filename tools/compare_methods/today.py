@@ -13,7 +13,7 @@ import torch
 from core.learn.networks import Network
 from tools.compare_methods.base import Base
 from tools.compare_methods.outcome import Outcome, count_right
-from tools.compare_methods.pixels import Data, Labels, Pixels
+from tools.compare_methods.pixels import Data
 from tools.compare_methods.training import answer, extract_features, train
 
 Features = npt.NDArray[np.float32]
@@ -58,7 +58,7 @@ class Today:
             begun = time.perf_counter()
             here = slice(number, number + 1)
             self._grow(network, here, number)
-            train(network, self.base.inputs(), self._images(here), self.epochs, self.seed + number)
+            train(network, self.base.inputs(), self.data.images_of(here), self.epochs, self.seed + number)
             seconds = time.perf_counter() - begun
             self.say(f"finetune: batch {number + 1} of {len(self.data.batches)} learned in {seconds:.0f} s")
         return self._outcome("finetune", network, seconds + self._decoding(LAST), 0)
@@ -71,10 +71,10 @@ class Today:
         network = self._new_network()
         begun = time.perf_counter()
         self._grow(network, ALL, 0)
-        train(network, self.base.inputs(), self._images(ALL), self.epochs, self.seed)
+        train(network, self.base.inputs(), self.data.images_of(ALL), self.epochs, self.seed)
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
-        kept = len(self.data.rows_of(slice(None, -1)))
+        kept = len(self.data.images_of(slice(None, -1)))
         return self._outcome("full", network, seconds + self._decoding(ALL), kept)
 
     def _fit(self, row: str, classifier: Any) -> Outcome:
@@ -90,20 +90,20 @@ class Today:
     @cached_property
     def _features(self) -> tuple[Features, float]:
         """Features of all learned images, and the seconds that those of the last batch took."""
-        network, pixels = self._new_network(), self.data.learned.pixels
-        found, seconds = np.empty((len(pixels), network.backbone.width), np.float32), 0.0
+        network, count = self._new_network(), len(self.data.learned.labels)
+        found, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
-            rows = self.data.rows_of(slice(number, number + 1))
+            images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
-            found[rows] = extract_features(network, self.base.inputs(), pixels[rows]).numpy()
+            found[images.rows] = extract_features(network, self.base.inputs(), images).numpy()
             seconds = time.perf_counter() - begun
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
         return found, seconds
 
     @cached_property
     def _held_out_features(self) -> Features:
-        pixels = self.data.held_out.pixels
-        found: Features = extract_features(self._new_network(), self.base.inputs(), pixels).numpy()
+        images = self.data.held_out_images
+        found: Features = extract_features(self._new_network(), self.base.inputs(), images).numpy()
         return found
 
     def _new_network(self) -> Network:
@@ -114,14 +114,10 @@ class Today:
         generator = torch.Generator().manual_seed(self.seed + task)
         network.grow(task + 1, classes, "default", generator)
 
-    def _images(self, batches: slice) -> tuple[Pixels, Labels]:
-        rows = self.data.rows_of(batches)
-        return self.data.learned.pixels[rows], self.data.learned.labels[rows]
-
     def _decoding(self, batches: slice) -> float:
-        return self.data.decode_s * len(self.data.rows_of(batches))
+        return self.data.decode_s * len(self.data.images_of(batches))
 
     def _outcome(self, row: str, network: Network, seconds: float, kept: int) -> Outcome:
-        held_out = self.data.held_out
-        answers = answer(network, self.base.inputs(), held_out.pixels)
-        return Outcome(row, count_right(self.data.classes, answers, held_out.labels), seconds, kept)
+        answers = answer(network, self.base.inputs(), self.data.held_out_images)
+        right = count_right(self.data.classes, answers, self.data.held_out.labels)
+        return Outcome(row, right, seconds, kept)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from core.learn.networks import Network
 from core.learn.precision import Inputs
-from tools.compare_methods.pixels import Labels, Pixels
+from tools.compare_methods.pixels import Images, Labels, Pixels
 
 BATCH = 32
 LEARNING_RATE = 5e-4
@@ -56,36 +56,34 @@ def batches_of(count: int) -> int:
     return max(1, round(count / BATCH))
 
 
-def train(network: Network, inputs: Inputs, images: tuple[Pixels, Labels], epochs: int, seed: int) -> None:
-    """Train all weights of a network on uint8 [N, S, S, C] and int64 [N]."""
-    pixels, labels = images
-    trainer = Trainer(network, inputs, epochs, batches_of(len(labels)), seed)
+def train(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
+    """Train all weights of a network on images."""
+    trainer = Trainer(network, inputs, epochs, batches_of(len(images)), seed)
     for _ in range(epochs):
-        for rows in trainer.order(len(labels)):
-            index = np.sort(rows.numpy())
-            trainer.step(pixels[index], labels[index])
+        for index in trainer.order(len(images)):
+            trainer.step(*images.take(np.sort(index.numpy())))
 
 
-def extract_features(network: Network, inputs: Inputs, pixels: Pixels) -> Tensor:
-    """Return float32 [N, width] of uint8 [N, S, S, C]."""
+def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor:
+    """Return float32 [N, width] of images."""
     network.eval()
     with torch.inference_mode():
-        parts = [network.features(inputs(torch.from_numpy(part))) for part in _blocks(pixels)]
+        parts = [network.features(inputs(torch.from_numpy(pixels))) for pixels in _blocks(images)]
     return torch.cat(parts).float()
 
 
-def answer(network: Network, inputs: Inputs, pixels: Pixels) -> Labels:
+def answer(network: Network, inputs: Inputs, images: Images) -> Labels:
     """Return the most likely label of each image, int64 [N]."""
     network.eval()
     with torch.inference_mode():
-        parts = [network(inputs(torch.from_numpy(part))).argmax(1) for part in _blocks(pixels)]
+        parts = [network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _blocks(images)]
     found: Labels = torch.cat(parts).numpy()
     return found
 
 
-def time_training(network: Network, inputs: Inputs, images: tuple[Pixels, Labels]) -> float:
+def time_training(network: Network, inputs: Inputs, images: Images) -> float:
     """Return the seconds that one image takes in a training step; the first step warms up and does not count."""
-    pixels, labels = images[0][:BATCH], images[1][:BATCH]
+    pixels, labels = images.take(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
     trainer.step(pixels, labels)
     begun = time.perf_counter()
@@ -93,15 +91,15 @@ def time_training(network: Network, inputs: Inputs, images: tuple[Pixels, Labels
     return (time.perf_counter() - begun) / len(labels)
 
 
-def time_features(network: Network, inputs: Inputs, pixels: Pixels) -> float:
+def time_features(network: Network, inputs: Inputs, images: Images) -> float:
     """Return the seconds that the features of one image take; the first pass warms up and does not count."""
-    part = pixels[:BATCH]
+    part = Images(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()
     extract_features(network, inputs, part)
     return (time.perf_counter() - begun) / len(part)
 
 
-def _blocks(pixels: Pixels) -> Iterator[Pixels]:
-    for start in range(0, len(pixels), BATCH):
-        yield np.array(pixels[start : start + BATCH])
+def _blocks(images: Images) -> Iterator[Pixels]:
+    for start in range(0, len(images), BATCH):
+        yield images.take(slice(start, start + BATCH))[0]
