@@ -41,18 +41,15 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
     """
     right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
     accuracy = {name: balanced_mean(of, labels)[0] for name, of in right.items()}
-    standing = current if current in scores else next(iter(scores))
+    present = current if current is not None and current in scores else None
+    standing = present or next(iter(scores))
     if not len(labels):
         return Choice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of equal ones
     other = standing if best != standing else _second(accuracy, best)
     gain, error = balanced_mean(right[best] - right[other], labels)
     if gain <= error:
-        best = (
-            standing
-            if current in scores
-            else min(scores, key=lambda name: _cross_entropy(scores[name], labels))
-        )
+        best = present or min(scores, key=lambda name: _cross_entropy(scores[name], labels))
     return Choice(best, accuracy, error)
 
 

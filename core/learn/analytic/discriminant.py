@@ -119,5 +119,6 @@ def left_out(sums: Sums, h: Tensor, labels: Tensor, share: float) -> Tensor:
     r_mu[own, labels] -= step * r_r
     down = (1 - share) * lost
     gain = down / (1 - down * r_r)
-    scores = h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
-    return scores.masked_fill(sums.counts == 0, -torch.inf).masked_fill((n < 2)[:, None], torch.nan)
+    scores: Tensor = h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
+    scores = scores.masked_fill(sums.counts == 0, -torch.inf)
+    return scores.masked_fill((n < 2)[:, None], torch.nan)
