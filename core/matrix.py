@@ -77,6 +77,10 @@ DEFINITIONS = {
     "have fewer than two, and of versions from before it was measured.",
     "baseline_lda": "As `baseline_ncm`, by a linear discriminant with a uniform prior; also null with more "
     "than 2,048 features.",
+    "calibration": "How far the probabilities of the version are off on held-out images: expected calibration error in "
+    "bins of at least 50 images, less what chance alone adds, so around 0 where nothing is off; with its 95 % interval "
+    "and the bins of a reliability diagram. Each half of the images is answered with the temperature of the other. "
+    "Null with fewer than 50 held-out images, and of versions from before it was measured.",
     "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was learned.",
     "unmeasured_classes": "Learned classes without held-out images: in no accuracy.",
 }

@@ -14,7 +14,7 @@ from api.pages.checks import describe_checked, describe_limits, list_off
 from api.pages.curves import curves
 from api.pages.heat import ROWS, heat
 from api.pages.render import page, root_of
-from api.pages.svg import tree
+from api.pages.svg import reliability, tree
 from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.errors import Invalid
@@ -79,8 +79,10 @@ def _measured(
     held = [one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]]
     latest = held[0] if held else history.newest
     current = shown.get(production)
+    measured = found["summary"]["calibration"]
     return {
         "summary": found["summary"],
+        "reliability": [] if measured is None else reliability(measured["bins"]),
         "production": current,
         "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
         "hurt": _hurt(shown, production),

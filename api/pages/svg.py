@@ -1,11 +1,14 @@
-"""Small drawings that are part of a page: the line of a model's accuracy, and the tree of its versions.
+"""Small drawings that are part of a page: the line of a model's accuracy, the tree of its versions,
+and how probabilities and right answers agree.
 
 What is drawn is numbers alone; colours and strokes are in app.css.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from core.protocol.answers.manifest import CalibrationBin
 from core.requests.lineage import Move, VersionRow
 
 WIDTH, HEIGHT = 120, 28
@@ -15,6 +18,10 @@ LEAST = 0.1
 STEP, LANE = 44, 34
 """Between two versions, and between two lanes, in pixels."""
 _MARGIN = 26
+
+
+SQUARE = 200
+"""Of a reliability diagram, in pixels each way."""
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -118,3 +125,36 @@ def _arc(start: float, end: float, y: float) -> str:
         return f"M{start:g} {y:g}H{end:g}"
     deep = min(26, 10 + (start - end) / 12)
     return f"M{start:g} {y:g}C{start:g} {y + deep:g} {end:g} {y + deep:g} {end:g} {y:g}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bin of a reliability diagram: where its point is, and from where to where its 95 % interval reaches."""
+
+    x: float
+    y: float
+    top: float
+    bottom: float
+    images: int
+    probability: float
+    right: float
+
+
+def reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
+    """The points of a reliability diagram in `SQUARE` pixels each way: share of right answers over probability."""
+    found = []
+    for one in bins:
+        low, high = _wilson(one["right"], one["images"])
+        share, x = one["right"] / one["images"], SQUARE * one["probability"]
+        y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
+        found.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
+    return found
+
+
+def _wilson(right: int, images: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    z = 1.96
+    share, wide = right / images, 1 + z * z / images
+    middle = (share + z * z / (2 * images)) / wide
+    half = z / wide * math.sqrt(share * (1 - share) / images + z * z / (4 * images * images))
+    return max(0.0, middle - half), min(1.0, middle + half)

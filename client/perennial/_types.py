@@ -377,6 +377,32 @@ class BatchReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration(Shape):
+    """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
+    `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
+    images that a temperature was fitted to do not judge it.
+    """
+
+    error: float
+    low: float
+    high: float
+    raw: float
+    images: int
+    bins: list[CalibrationBin]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationBin(Shape):
+    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+
+    images: int
+    probability: float
+    right: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPicture(Shape):
     """A held-out image that was answered right before and is answered wrong now; `image`: its address."""
 
@@ -1164,6 +1190,7 @@ class Manifest(Shape):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    calibration: Calibration | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None
@@ -2059,6 +2086,7 @@ class Summary(Shape):
     baseline_lda: list[float | None]
     predicted_loss_rise: list[float | None]
     measured_loss_rise: list[float | None]
+    calibration: Calibration | None
     regression_rate: float | None
     improvement_rate: float | None
     knn_probe: ProbeAccuracy | None

@@ -33,7 +33,7 @@ _CURVES = "adp"
 """Has a row for each task: its means are read of many versions, without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Where in a document the part by task is. All of `changes` is by task; `adp` is given by step and task."""
-_VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first"}
+_VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first", "calibration": "error"}
 
 
 @dataclass(frozen=True)

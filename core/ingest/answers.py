@@ -49,7 +49,8 @@ class RankedAnswers:
             return self.rows
         begins = np.cumsum(self.leader_counts) - self.leader_counts
         within = np.add.reduceat((self.leaders < known).astype(np.int64), begins)
-        return self.leaders[begins + within - 1]
+        best: Rows = self.leaders[begins + within - 1]
+        return best
 
 
 def open_answers(path: Path) -> tuple[Rows, Probabilities]:

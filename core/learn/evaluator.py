@@ -9,10 +9,12 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from core.learn import log_lines
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, baselines
 from core.learn.calibration.choice import choose_temperature
+from core.learn.calibration.error import measure_calibration
 from core.learn.calibration.held_out import Logits, joined, stride_of
 from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
 from core.learn.context import Context
@@ -31,8 +33,8 @@ from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
 from core.learn.probe import Probe
-from core.protocol.figures import Change, Figures, Forecast, KnnProbe, LossRise
-from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent
+from core.protocol.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
+from core.protocol.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.protocol.job_result import Measured, MeasuredCell
 from core.protocol.job_spec import EarlierTask, JobSpec
 from core.protocol.manifest import Temperature
@@ -91,7 +93,7 @@ class Evaluator:
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
         """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
         parts = self._held_out()
-        right = self._measure(network, method, ctx, parts)
+        right, calibration = self._measure(network, method, ctx, parts)
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.network("base")
@@ -119,6 +121,7 @@ class Evaluator:
             knn_probe=KnnProbe.from_json(neighbours),
             baseline_ncm=beside.ncm,
             baseline_lda=beside.lda,
+            calibration=calibration,
         )
 
     def found(self) -> dict[str, object]:
@@ -179,8 +182,8 @@ class Evaluator:
 
     def _measure(
         self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
-    ) -> dict[int, Tensor]:
-        """Choose the new version's temperature and measure its cells: task → which answers are right.
+    ) -> tuple[dict[int, Tensor], Calibration | None]:
+        """Choose the new version's temperature and measure its cells: task → which answers are right; its calibration.
 
         Logits of all images are kept where they fit into memory; else of some, and a second pass answers.
         """
@@ -189,12 +192,12 @@ class Evaluator:
         stride, predict = stride_of(sizes), method.predict_logits
         logits: dict[int, Logits] = {}
         for task, data in known.items():
-            some = data.every(stride)
-            logits[task] = logits_on_task(network, some, task, predict, self._inputs)
+            logits[task] = logits_on_task(network, data.every(stride), task, predict, self._inputs)
             self._emit(AliveEvent())
-        parent = self._ancestors.manifest("parent").temperature
-        self.temperature = choose_temperature(joined(logits), lambda: method.left_out_scores(ctx), parent)
-        value = self.temperature.value
+        together, parent = joined(logits), self._ancestors.manifest("parent").temperature
+        self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
+        value, calibration = self.temperature.value, measure_calibration(together)
+        self._emit(LogEvent(level="info", message=log_lines.calibrated(self.temperature, calibration)))
         right: dict[int, Tensor] = {}
         for task, data in known.items():
             if stride == 1:
@@ -203,7 +206,7 @@ class Evaluator:
             else:
                 answers = answers_on_task(network, data, task, predict, self._inputs, value)
             right[task] = self._keep("new", task, data, answers)
-        return right
+        return right, calibration
 
     def _keep(self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]) -> Tensor:
         """Keep one cell and report it; which answers are right."""

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from core.learn.context import Context
 from core.learn.loop import Loop
+from core.protocol.figures import Calibration
 from core.protocol.job_result import MeasuredCell
+from core.protocol.manifest import Temperature
 
 MAX_TASKS = 12
 """Tasks whose accuracy is told one by one."""
@@ -79,6 +81,25 @@ def measured(rows: Sequence[MeasuredCell], task: int) -> str:
     return (
         f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, "
         f"least of task {worst}: {_share(new[worst])}."
+    )
+
+
+def calibrated(temperature: Temperature, calibration: Calibration | None) -> str:
+    """The temperature, where it is from, and how far probabilities are off."""
+    source = {
+        "held-out": f"from {temperature.images:,} held-out images" if temperature.images else "",
+        "left-out": f"from {temperature.images:,} training images, each left out"
+        if temperature.images
+        else "",
+        "parent": "from its parent",
+        "none": "since too few images are held out to measure it",
+    }[temperature.source]
+    said = f"The temperature of its probabilities is {temperature.value:.3g}, {source}."
+    if calibration is None:
+        return said
+    return (
+        f"{said} They are off by {calibration.error:.3f} (calibration error; 95 %: {calibration.low:.3f} to "
+        f"{calibration.high:.3f}, {calibration.images:,} images)."
     )
 
 

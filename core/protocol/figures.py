@@ -81,6 +81,29 @@ class Rollback(Document):
     mean: Number
 
 
+class CalibrationBin(Document):
+    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+
+    images: int
+    probability: float
+    right: int
+
+
+class Calibration(Document):
+    """How far probabilities are off on held-out images, each answered with a temperature that it has no part in.
+
+    `error`: expected calibration error without what chance adds, so around 0, also below, where nothing is off;
+    `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability.
+    """
+
+    error: float
+    low: float
+    high: float
+    raw: float
+    images: int
+    bins: list[CalibrationBin]
+
+
 class Figures(Document):
     """All of them; null or absent where one is not known."""
 
@@ -93,3 +116,4 @@ class Figures(Document):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    calibration: Calibration | None = None

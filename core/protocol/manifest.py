@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue
 
 from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
 from core.protocol.document import Document, Number
-from core.protocol.figures import Adp, Baseline, Change, Forecast, KnnProbe, Rollback, UpdateNorm
+from core.protocol.figures import Adp, Baseline, Calibration, Change, Forecast, KnnProbe, Rollback, UpdateNorm
 from core.protocol.recipe import Recipe
 
 
@@ -153,6 +153,7 @@ class Manifest(Document):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    calibration: Calibration | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None

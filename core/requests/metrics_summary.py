@@ -6,9 +6,9 @@ stored of its own row (`core.matrix_row`): not the matrix, which grows with the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import BindParameter, bindparam, literal_column, select
+from sqlalchemy import BindParameter, and_, bindparam, literal_column, or_, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -17,6 +17,7 @@ from core.db.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of
 from core.matrix_row import Cell, StoredStages
+from core.protocol.answers.manifest import CalibrationOut
 from core.protocol.answers.metrics import (
     LastFigures,
     StageFigures,
@@ -71,9 +72,12 @@ _RECORDED_DOCUMENTS = (
     .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
     .group_by(Measurement.name)
 )
-_BY_TASK = select(Measurement.name, Measurement.detail).where(
-    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION, Measurement.task == EACH_TASK),
-    Measurement.name.in_(("changes", "knn_probe")),
+_OF_ONE = select(Measurement.name, Measurement.detail).where(
+    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+    or_(
+        and_(Measurement.task == EACH_TASK, Measurement.name.in_(("changes", "knn_probe"))),
+        and_(Measurement.task == ALL_TASKS, Measurement.name == "calibration"),
+    ),
 )
 _ANYTIME = (
     select(Measurement.version, Measurement.task, Measurement.value)
@@ -182,10 +186,11 @@ def _of_the_last(
 ) -> LastFigures:
     """Figures that are recorded for the asked version alone, by task."""
     of_version = {"model": model.id, "version": version}
-    found: dict[str, dict[str, Any]] = dict(session.connection().execute(_BY_TASK, of_version).all())
+    found: dict[str, dict[str, Any]] = dict(session.connection().execute(_OF_ONE, of_version).all())
     changes, probes = found.get("changes", {}), found.get("knn_probe", {})
     lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
     return {
+        "calibration": _calibration(found.get("calibration")),
         "regression_rate": lost,
         "improvement_rate": gained,
         "knn_probe": {
@@ -197,6 +202,10 @@ def _of_the_last(
         if probe
         else None,
     }
+
+
+def _calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
+    return None if document is None else cast(CalibrationOut, document)
 
 
 def _anytime(

@@ -143,6 +143,28 @@ class Baseline(TypedDict):
     tasks: dict[str, list[int]]
 
 
+class CalibrationBin(TypedDict):
+    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+
+    images: int
+    probability: float
+    right: int
+
+
+class CalibrationOut(TypedDict):
+    """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
+    `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
+    images that a temperature was fitted to do not judge it.
+    """
+
+    error: float
+    low: float
+    high: float
+    raw: float
+    images: int
+    bins: list[CalibrationBin]
+
+
 class AdpPoint(TypedDict):
     """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
 
@@ -230,6 +252,7 @@ class ManifestOut(Origin, total=False):
     rollback: Rollback | None
     baseline_ncm: Baseline | None
     baseline_lda: Baseline | None
+    calibration: CalibrationOut | None
     trainable: int | None
     parameters: int | None
     steps: int | None

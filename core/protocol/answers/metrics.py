@@ -2,6 +2,8 @@
 
 from typing_extensions import TypedDict
 
+from core.protocol.answers.manifest import CalibrationOut
+
 
 class MatrixRow(TypedDict):
     """A version: the task that it learned and its parent; null of version 0."""
@@ -87,6 +89,7 @@ class StageFigures(TypedDict):
 class LastFigures(TypedDict):
     """What is told of the version alone."""
 
+    calibration: CalibrationOut | None
     regression_rate: float | None
     improvement_rate: float | None
     knn_probe: ProbeAccuracy | None

@@ -44,6 +44,40 @@ def test_the_page_says_how_production_is_and_which_classes_were_hurt(
     assert "dog-1 80.0 % 60.0 % −20.0 10" in said
 
 
+CALIBRATION = {
+    **{"error": 0.12, "low": 0.05, "high": 0.19, "raw": 0.14, "images": 120},
+    "bins": [
+        {"images": 60, "probability": 0.5, "right": 15},
+        {"images": 60, "probability": 1.0, "right": 60},
+    ],
+}
+
+
+def test_the_page_says_how_far_probabilities_are_off_and_draws_it(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
+    publish(model, cells={1: (20, 20)}, manifest={"calibration": CALIBRATION})
+    page = logged_in.get(f"/ui/models/{model}").text
+    said = text(page)
+    assert "They are off by 12.0 % (calibration error 0.120, 95 % interval 0.050 to 0.190, 120" in said
+    assert "50.0 % 25.0 % 60 100.0 % 100.0 % 60" in said
+    assert '<circle cx="100.0" cy="150.0" r="4"/>' in page
+    assert logged_in.get(f"/v1/models/{model}/metrics").json()["summary"]["calibration"] == CALIBRATION
+    within = {**CALIBRATION, "low": -0.01}
+    publish(model, cells={1: (20, 20)}, manifest={"calibration": within})
+    assert "They hold, as far as 120 held-out images can tell" in text(
+        logged_in.get(f"/ui/models/{model}").text
+    )
+
+
+def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
+    bar, whole = svg.reliability(CALIBRATION["bins"])  # type: ignore[arg-type]
+    assert (bar.top / svg.SQUARE, bar.bottom / svg.SQUARE) == pytest.approx(
+        (1 - 0.3723, 1 - 0.1578), abs=1e-3
+    )
+    assert whole.top == pytest.approx(0, abs=1e-9) and whole.bottom > 1
+
+
 def test_what_waits_comes_first_with_its_buttons(
     logged_in: TestClient, model: str, publish: Publish, text: Text
 ) -> None:

@@ -141,6 +141,10 @@ class History:
                 name: {"all": counts(), "own": counts(), "tasks": {str(t): counts() for t in told}}
                 for name in ("baseline_ncm", "baseline_lda")
             },
+            "calibration": {
+                **{"error": draw.random(), "low": -0.1, "high": 1.1, "raw": 0.5, "images": 60},
+                "bins": [{"images": 60, "probability": draw.random(), "right": 30}],
+            },
             "adp": {"mean": {str(t): draw.random() for t in told}, "curve": [point, point]},
             "forecast": {
                 "predicted": draw.choice((None, draw.random())),
@@ -222,6 +226,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     probe = along[-1].get("knn_probe")
     means = [(manifest.get("adp") or {}).get("mean") for manifest in along[1:]]
     return {
+        "calibration": along[-1].get("calibration"),
         "fwt_probe": matrix.mean(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
