@@ -11,10 +11,12 @@ from starlette.testclient import TestClient
 
 from api.pages import heat, render, svg
 from core.db.session import Database
-from core.db.tables import Task, Version
+from core.db.tables import Model, Task, Version
+from core.ids import new_id
 from core.line.checks import CHECKS, NEW_GATE
 from core.protocol.gate import CheckPicture, GateCheck, Verdict
 from core.requests.lineage import Move, VersionRow
+from tests.core.rows import make_job_row
 
 Publish = Callable[..., int]
 Text = Callable[[str], str]
@@ -110,6 +112,11 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
 ) -> None:
     publish(model)
     publish(model, passed=False)
+    db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        task = session.scalars(select(Task).where(Task.number == 2)).one()
+        owner = session.get_one(Model, task.model_id).owner_id
+        session.add(make_job_row(new_id("job"), task.model_id, owner, task.id, 2, state="succeeded"))
     image = f"/v1/models/{model}/tasks/1/images/held_out/7.png"
     picture: CheckPicture = {
         "task": 1,
@@ -127,7 +134,6 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
     assert "held by its gate: it lost cat (0 of 12 right, 11 by version 1)." in text(page)
     shown = logged_in.get(f"/v1/models/{model}").json()["attention"][0]
     assert shown["pictures"] == [picture]
-    db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
         session.scalars(select(Task).where(Task.number == 1)).one().held_out_deleted_at = 1.0
     assert image not in logged_in.get(f"/ui/models/{model}").text
