@@ -4,8 +4,9 @@
 
 Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False alarms, on real
 answers: with the frozen features of the packaged base, a head learned from a random half of the training images
-beside one from both halves, so that nothing was forgotten, and beside one from the other half alone. Streams of new classes by the default method, over random
-orders of the classes: the largest value of each check, and how many versions the limits of a new model hold.
+beside one from both halves, so that nothing was forgotten, and beside one from the other half alone. Streams of new
+classes by the default method, over random orders of the classes: the largest value of each check, and how many
+versions the limits of a new model hold.
 """
 
 from __future__ import annotations
