@@ -81,6 +81,9 @@ DEFINITIONS = {
     "bins of at least 50 images, less what chance alone adds, so around 0 where nothing is off; with its 95 % interval "
     "and the bins of a reliability diagram. Each half of the images is answered with the temperature of the other. "
     "Null with fewer than 50 held-out images, and of versions from before it was measured.",
+    "sure": "How many held-out images the version answers surely, and how many of these rightly: the largest share "
+    "whose precision is the promised one (`answers` of the model) with 95 % confidence. Null where nothing is "
+    "promised.",
     "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was learned.",
     "unmeasured_classes": "Learned classes without held-out images: in no accuracy.",
 }

@@ -14,7 +14,7 @@ from api.pages.checks import describe_checked, describe_limits, list_off
 from api.pages.curves import curves
 from api.pages.heat import ROWS, heat
 from api.pages.render import page, root_of
-from api.pages.svg import reliability, tree
+from api.pages.svg import coverage, reliability, tree
 from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.errors import Invalid
@@ -83,6 +83,7 @@ def _measured(
     return {
         "summary": found["summary"],
         "reliability": [] if measured is None else reliability(measured["bins"]),
+        "coverage": "" if measured is None else coverage(measured.get("curve", [])),
         "production": current,
         "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
         "hurt": _hurt(shown, production),

@@ -43,6 +43,7 @@ class Answer:
     photo: str | None
     labels: list[tuple[str, float]]
     error: str | None
+    sure: bool | None = None
 
 
 @router.get(PATH)
@@ -124,7 +125,9 @@ def _answers(said: bytes, photos: object) -> list[Answer]:
         if "error" in one:
             found.append(Answer(one["name"], shown, [], one["error"]["detail"]))
         else:
-            found.append(Answer(one["name"], shown, list(one["probabilities"].items())[:TOP], None))
+            found.append(
+                Answer(one["name"], shown, list(one["probabilities"].items())[:TOP], None, one.get("sure"))
+            )
     return found
 
 

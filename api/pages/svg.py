@@ -151,6 +151,14 @@ def reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
     return found
 
 
+def coverage(curve: Iterable[tuple[float, int, int]]) -> str:
+    """The points of a polyline in `SQUARE` pixels each way: precision, from one half up, over the share of images."""
+    found = list(curve)
+    images = found[-1][1] if found else 1
+    places = ((SQUARE * n / images, SQUARE * min(1.0, 2 * (1 - right / n))) for _, n, right in found)
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
 def _wilson(right: int, images: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     z = 1.96

@@ -16,6 +16,7 @@ from api.predict.images import Images
 from api.predict.network import NetworkProcess
 from api.turns import Turns
 from core.errors import ImageInvalid, Invalid
+from core.protocol.answers.sure import SureOut
 from core.protocol.manifest import Manifest
 from core.requests.predictions import Predictable
 from core.settings import Settings
@@ -39,6 +40,7 @@ class Question:
         task: whose head answers, in the task scenario.
         classes: that it tells apart there.
         top_k: labels for each image.
+        sure: from which probability on an answer is sure; None: the model promises nothing.
     """
 
     version_id: str
@@ -48,12 +50,13 @@ class Question:
     task: int | None
     classes: int
     top_k: int
+    sure: SureOut | None = None
 
     @staticmethod
     def to(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
         """A question to a version whose parts are fetched first. Raises StoreCorrupt, Unavailable."""
         paths, classes = found.paths(blobs), found.classes(task)
-        return Question(found.id, found.number, found.manifest, paths, task, classes, top_k)
+        return Question(found.id, found.number, found.manifest, paths, task, classes, top_k, found.sure)
 
 
 class Predictor:
@@ -109,7 +112,8 @@ class Predictor:
             for one in decoded.found:
                 name = images.names[len(items)] if images.names else None
                 items.append(_item(name, _error(one) if isinstance(one, str) else next(answers)))
-        head = json.dumps({"version": question.version, "task": question.task})
+        promised = {} if question.sure is None else {"answers": question.sure}
+        head = json.dumps({"version": question.version, "task": question.task, **promised})
         return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
     def close(self) -> None:
@@ -172,6 +176,7 @@ class Predictor:
             "parts": dict(question.parts),
             "task": question.task,
             "top_k": question.top_k,
+            "sure": question.sure,
             "turn_s": self._settings.predict_turn_s,
         }
         found: list[bytes] = []

@@ -35,7 +35,8 @@ class GateIn(Body):
     `max_predicted_loss_rise`: of the earlier tasks' mean loss, as the method's forecast says before anything is
     measured, in units of its loss (dlcft); a version without a forecast passes. `max_negative_flips`: the share of
     held-out images that the version in production answers right and the new one wrong, over the tasks that
-    both answer; a version with nothing to be compared with passes.
+    both answer; a version with nothing to be compared with passes. `min_coverage`: the share of held-out images that
+    is answered surely, see `answers`, which it needs.
 
     The others are checks that compare a version with the one in production, image by image, on held-out images of
     earlier tasks. A new model has all of them on; without images they pass as not measured. A loss counts only if it is
@@ -60,6 +61,18 @@ class GateIn(Body):
     class_lost: Rate | None = None
     drifted: Rate | None = None
     learned_nothing: Rate | None = None
+    min_coverage: Rate | None = None
+
+
+class AnswersIn(Body):
+    """The promise that sure answers keep: a share of them of at least `precision` is right."""
+
+    precision: Annotated[float, Field(gt=0.5, lt=1)]
+
+
+Promise = Annotated[
+    AnswersIn | None, Field(description="What is promised of answers that are called sure; null: none is")
+]
 
 
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.name)]
@@ -129,6 +142,7 @@ class ModelIn(Body):
     classes: Annotated[list[Label], Field(min_length=1, max_length=10_000)] | None = None
     recipe: RecipePatch = Field(default_factory=dict)
     gate: GateIn = GateIn()
+    answers: Promise = None
     keep_training_data: bool = False
     held_out: Literal["keep", "counts"] = "keep"
     on_held: OnHeld = "stop"
@@ -146,6 +160,7 @@ class ModelPatch(Body):
 
     recipe: RecipePatch | None = None
     gate: GateIn | None = None
+    answers: Promise = None
     on_held: OnHeld | None = None
     on_rejected: OnRejected | None = None
     on_failed: OnFailed | None = None

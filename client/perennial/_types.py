@@ -153,6 +153,14 @@ class AnswerChanges(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersSetting(Shape):
+    """The share of sure answers that is right, as a model promises it; between 0.5 and 1."""
+
+    precision: float
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(Shape):
     """An architecture by its name."""
 
@@ -226,6 +234,7 @@ class AuditData(Shape):
 
     recipe: RecipePatch | None = None
     gate: GateLimits | None = None
+    answers: AnswersSetting | None = None
     on_held: str | None = None
     on_rejected: str | None = None
     on_failed: str | None = None
@@ -380,7 +389,8 @@ class BatchReport(Shape):
 class Calibration(Shape):
     """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
     `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
-    images that a temperature was fitted to do not judge it.
+    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, a probability, how
+    many images have that or more, and how many of these are right; by the version's own temperature.
     """
 
     error: float
@@ -389,6 +399,7 @@ class Calibration(Shape):
     raw: float
     images: int
     bins: list[CalibrationBin]
+    curve: list[list[Any]]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -809,6 +820,7 @@ class Gate(Shape):
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    min_coverage: float | None
     forgotten: float | None
     confused: float | None
     class_lost: float | None
@@ -862,6 +874,7 @@ class GateLimits(Shape):
     min_acc: float | None = None
     max_predicted_loss_rise: float | None = None
     max_negative_flips: float | None = None
+    min_coverage: float | None = None
     forgotten: float | None = None
     confused: float | None = None
     class_lost: float | None = None
@@ -1081,6 +1094,7 @@ class ListedModel(Shape):
     classes: list[str] | None
     recipe: Recipe
     gate: Gate
+    answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
     on_held: str
@@ -1400,6 +1414,8 @@ class Model(Shape):
     versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
     upload, or a version.
 
+    `answers`: what is promised of sure answers; null: none is called sure or not.
+
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.
     """
@@ -1415,6 +1431,7 @@ class Model(Shape):
     classes: list[str] | None
     recipe: Recipe
     gate: Gate
+    answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
     on_held: str
@@ -1766,22 +1783,28 @@ class Point(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predict(Shape):
-    """One item per image, in the order sent."""
+    """One item per image, in the order sent. `answers`: when one is sure, where the model says that."""
 
     version: int
     task: int | None
     predictions: list[Prediction | Unusable]
+    answers: Sure | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shape):
-    """The most probable label of one image, and the `top_k` most probable ones, the greatest first."""
+    """The most probable label of one image, and the `top_k` most probable ones, the greatest first.
+
+    `sure`: whether the label is sure, where the model says when one is; null: the held-out images show it of
+    none.
+    """
 
     name: str | None
     label: str
     probability: float
     probabilities: dict[str, float]
+    sure: bool | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2090,11 +2113,30 @@ class Summary(Shape):
     regression_rate: float | None
     improvement_rate: float | None
     knn_probe: ProbeAccuracy | None
+    sure: Sure | None
     adp_mean: list[list[TaskAccuracy] | None]
     seconds: list[float | None]
     bytes: list[int]
     degenerate: list[int]
     unmeasured_classes: list[UnmeasuredClass]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sure(Shape):
+    """How a version keeps the promise of its model.
+
+    An answer whose probability is `threshold` or more is sure; null: no threshold keeps the promise of `precision`
+    with 95 % confidence. Of `images` held out, `covered` are answered surely, `right` of them rightly. `needed`:
+    images that must be held out at least, if all are answered rightly.
+    """
+
+    precision: float
+    threshold: float | None
+    images: int
+    covered: int
+    right: int
+    needed: int
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

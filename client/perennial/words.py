@@ -17,6 +17,7 @@ CHECKS = {
     "min_new_task": "it learned the new batch less well than the gate asks",
     "min_acc": "its mean accuracy is below what the gate asks",
     "max_predicted_loss_rise": "its method forecasts a greater loss than the gate allows",
+    "min_coverage": "it answers fewer images surely than the gate asks for",
     "max_negative_flips": "it gets more wrong that production gets right than the gate allows",
     "forgotten": "it forgot images of earlier tasks",
     "confused": "it calls known images by the new classes",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from core.protocol.answers.sure import SureOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
 
@@ -24,13 +25,14 @@ class Version:
     manifest's order.
 
     catalogue: methods and architectures, see `core.catalogue`. made: folder with what a job process has made of the
-    version, for formats that are made by jobs.
+    version, for formats that are made by jobs. sure: from when on an answer is sure; None: the model promises nothing.
     """
 
     manifest: Manifest
     parts: Sequence[PartFile]
     catalogue: Catalogue
     made: Path | None = None
+    sure: SureOut | None = None
 
 
 class Format:

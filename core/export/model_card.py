@@ -5,6 +5,7 @@ Everything here is a pure function of the manifest.
 
 import json
 from collections.abc import Sequence
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -21,6 +22,9 @@ _PREDICT = """
 with torch.inference_mode():
     probabilities = {logits}.softmax(1)
 print({classes}[int(probabilities[0].argmax())])
+"""
+_SURE = """
+print("sure" if float(probabilities[0].max()) >= config["answers"]["threshold"] else "not sure")
 """
 
 _LOGITS = 'network(normalise(torch.stack([read("cat.png")])){task})'
@@ -48,6 +52,8 @@ def config(version: Version) -> JsonObject:
     answer |= {key: told[key] for key in ("name", "network", "anytime") if told.get(key) is not None}
     if manifest.temperature is not None:
         answer["temperature"] = manifest.temperature.to_json()
+    if version.sure is not None:
+        answer["answers"] = cast(JsonObject, version.sure)
     if family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
         answer["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
@@ -103,7 +109,8 @@ def _usage(version: Version) -> list[str]:
         "{task}": f", task={number}" if by_task else "",
         "{classes}": 'config["heads"][0]["classes"]' if by_task else 'config["classes"]',
     }
-    predict = _PREDICT
+    has_sure = version.sure is not None and version.sure["threshold"] is not None
+    predict = _PREDICT.rstrip() + (_SURE if has_sure else "")
     for name, text in told.items():
         predict = predict.replace(name, text)
     predict = image_code(manifest.image) + predict.rstrip()

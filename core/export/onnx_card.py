@@ -6,9 +6,10 @@ Everything here is a pure function of the manifest.
 from pathlib import Path
 
 from core.export.model_card import inline
+from core.protocol.answers.sure import SureOut
 from core.protocol.architecture import Image
 from core.protocol.document import JsonObject
-from core.protocol.export_job import INPUT, OPSET, output_name
+from core.protocol.export_job import INPUT, OPSET, output_name, sure_name
 from core.protocol.manifest import BaseOrigin, Manifest
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
@@ -23,16 +24,22 @@ def labels(manifest: Manifest) -> dict[str, list[str]]:
     return {output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
-def described(manifest: Manifest) -> JsonObject:
-    """What the graph takes and gives, for `config.json`."""
+def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
+    """What the graph takes and gives, for `config.json`. sure: None: its model promises nothing."""
     image = manifest.image
+    flags: JsonObject = {}
+    if sure is not None and sure["threshold"] is not None:
+        heads: list[int | None] = [None]
+        if manifest.scenario == "task":
+            heads = [head.task for head in manifest.heads or []]
+        flags = {sure_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads}
+    outputs: JsonObject = {
+        name: {"dtype": "float32", "shape": ["batch", len(names)]} for name, names in labels(manifest).items()
+    }
     return {
         "opset": OPSET,
         "inputs": {INPUT: {"dtype": "uint8", "shape": ["batch", image.channels, image.size, image.size]}},
-        "outputs": {
-            name: {"dtype": "float32", "shape": ["batch", len(names)]}
-            for name, names in labels(manifest).items()
-        },
+        "outputs": {**outputs, **flags},
     }
 
 

@@ -196,7 +196,7 @@ class Evaluator:
             self._emit(AliveEvent())
         together, parent = joined(logits), self._ancestors.manifest("parent").temperature
         self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
-        value, calibration = self.temperature.value, measure_calibration(together)
+        value, calibration = self.temperature.value, measure_calibration(together, self.temperature.value)
         self._emit(LogEvent(level="info", message=log_lines.calibrated(self.temperature, calibration)))
         right: dict[int, Tensor] = {}
         for task, data in known.items():

@@ -56,6 +56,7 @@ class Metrics:
         forgetting, acc: of its row of the accuracy matrix.
         new_task: accuracy on its own task.
         predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
+        coverage: share of held-out images that it answers surely, where the model promises a precision.
         production: beside the version in production; None: that was taught nothing, or nothing was compared.
         losses: image by image beside other versions; None: nothing was counted.
     """
@@ -65,6 +66,7 @@ class Metrics:
     acc: float | None = None
     predicted_rise: float | None = None
     production: Production | None = None
+    coverage: float | None = None
     losses: Losses | None = None
 
     @property
@@ -82,6 +84,7 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         "min_acc": metrics.acc,
         "max_predicted_loss_rise": metrics.predicted_rise,
         "max_negative_flips": metrics.negative_flips,
+        "min_coverage": metrics.coverage,
     }
     checks: list[GateCheck] = []
     for name, value in values.items():

@@ -9,6 +9,7 @@ from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
 from core.line.gate import Metrics, Place, Production, verdict
 from core.line.row import row_of
+from core.line.sure import sure_of
 from core.matrix_row import row_figures
 from core.protocol.gate import GateOut, Verdict
 from core.protocol.losses import Losses
@@ -22,8 +23,15 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
     own = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
     beside = beside_production(session, model.id, version.number)
-    losses = read_losses(session, model.id, version.number)
-    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise, beside, losses)
+    metrics = Metrics(
+        found.forgetting,
+        own.accuracy if own else None,
+        found.acc,
+        rise,
+        beside,
+        coverage_of(session, model, version.number),
+        read_losses(session, model.id, version.number),
+    )
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = limits_of(model, job)
     lacks = lost(session, model, tasks, again=job is not None and job.again)
@@ -47,6 +55,12 @@ def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
     """Read what was counted for the checks when the version was made, where its gate had one of them."""
     row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
+
+
+def coverage_of(session: Session, model: Model, version: int) -> float | None:
+    """Share of held-out images that a version answers surely; None: nothing is promised, or nothing was measured."""
+    found = sure_of(session, model, version)
+    return None if found is None or not found["images"] else found["covered"] / found["images"]
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:

@@ -135,6 +135,7 @@ def _reason(check: GateCheck) -> str:
         "max_forgetting": "forgetting of earlier tasks",
         "min_new_task": "accuracy on the new task",
         "min_acc": "mean accuracy over all tasks",
+        "min_coverage": "the share of held-out images that is answered surely",
         "max_predicted_loss_rise": "the predicted rise of earlier tasks' loss",
     }.get(name, str(name))
     bound = "at most" if name.startswith("max_") else "at least"

@@ -24,6 +24,11 @@ def output_name(task: int | None) -> str:
     return SINGLE if task is None else f"task_{task}"
 
 
+def sure_name(task: int | None) -> str:
+    """The name of the output that says whether a head's answer is sure."""
+    return "sure" if task is None else f"sure_{task}"
+
+
 class _Strict(Document):
     """Worker and job process are of one code version: a field that has no name here is a mistake."""
 
@@ -39,7 +44,8 @@ class HeldOut(_Strict):
 
 class ExportSpec(_Strict):
     """Export a version. `parts`: those that it answers with; `held_out`: what it is checked on beside noise;
-    `out`: folder for the result; `threads`: of the check.
+    `out`: folder for the result; `threads`: of the check; `sure_from`: the probability from which on an answer is
+    sure, null: the graph does not say it.
     """
 
     work: Literal["export"]
@@ -48,6 +54,7 @@ class ExportSpec(_Strict):
     held_out: list[HeldOut]
     out: Path
     threads: int
+    sure_from: float | None = None
 
 
 class Exporter(Document):

@@ -93,7 +93,8 @@ class Calibration(Document):
     """How far probabilities are off on held-out images, each answered with a temperature that it has no part in.
 
     `error`: expected calibration error without what chance adds, so around 0, also below, where nothing is off;
-    `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability.
+    `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability. `curve`: from the
+    surest answers on, a probability, how many images have that or more, and how many of these are right.
     """
 
     error: float
@@ -102,6 +103,7 @@ class Calibration(Document):
     raw: float
     images: int
     bins: list[CalibrationBin]
+    curve: list[tuple[float, int, int]] = Field(default_factory=list)
 
 
 class Figures(Document):

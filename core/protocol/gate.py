@@ -6,7 +6,14 @@ from typing_extensions import TypedDict
 
 from core.protocol.losses import Visible
 
-Limit = Literal["max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise", "max_negative_flips"]
+Limit = Literal[
+    "max_forgetting",
+    "min_new_task",
+    "min_acc",
+    "max_predicted_loss_rise",
+    "max_negative_flips",
+    "min_coverage",
+]
 Check = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing"]
 """Checks beside production, image by image; the limit of each is a share of images."""
 
@@ -21,6 +28,7 @@ class GateLimits(TypedDict, total=False):
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    min_coverage: float | None
     forgotten: float | None
     confused: float | None
     class_lost: float | None
@@ -36,6 +44,7 @@ class GateOut(TypedDict):
     min_acc: float | None
     max_predicted_loss_rise: float | None
     max_negative_flips: float | None
+    min_coverage: float | None
     forgotten: float | None
     confused: float | None
     class_lost: float | None

@@ -1,8 +1,8 @@
 """Downloads of a version: which file, whether it is stored, and how it is made.
 
-The file is a pure function of the version, so it is built once, on first request, kept as a blob and swept
-after some days: built again it has the same digest. What it holds is its format's work (`core.export`). Formats that
-take long are made by jobs (`core.requests.export_jobs`).
+The file is a pure function of the version and of what its model promises of sure answers, so it is built once, on first
+request, kept as a blob and swept after some days: built again it has the same digest. What it holds is its format's
+work (`core.export`). Formats that take long are made by jobs (`core.requests.export_jobs`).
 """
 
 import secrets
@@ -20,6 +20,8 @@ from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
 from core.export.merged import DamagedPart
 from core.export.registry import FORMATS
+from core.line.sure import sure_of
+from core.protocol.answers.sure import SureOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
@@ -45,6 +47,7 @@ class _Source:
     filename: str
     manifest: Manifest
     parts: list[tuple[str, str]]  # name, sha256
+    sure: SureOut | None
 
 
 def export(
@@ -102,7 +105,8 @@ def _source(db: Database, actor: Actor, model: str, version: str, format: str) -
         refusal = form.refusal(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
-        return _Source(form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts)
+        sure = sure_of(session, owner, row.number)
+        return _Source(form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure)
 
 
 def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
@@ -145,7 +149,7 @@ def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, sp
 def _write(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
     parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, sha256 in source.parts]
     try:
-        source.format.write(target, Version(source.manifest, parts, catalogue))
+        source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))
     except DamagedPart as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
         raise blobs.damaged_file(damaged) from error

@@ -16,6 +16,7 @@ from core.db.lists import listed, lists
 from core.db.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of
+from core.line.sure import sure_of
 from core.matrix_row import Cell, StoredStages
 from core.protocol.answers.manifest import CalibrationOut
 from core.protocol.answers.metrics import (
@@ -130,6 +131,7 @@ def summary(
         **matrix.figures(stages, per_class),
         **_of_the_line(recorded, line[1:]),
         **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
+        "sure": sure_of(session, model, version),
         "adp_mean": _anytime(session, model, recorded["adp"], line[1:]),
         "seconds": [published[number].seconds for number in line[1:]],
         "bytes": [published[number].bytes for number in line[1:]],

@@ -8,14 +8,14 @@ tasks only.
 from collections.abc import Mapping, Sequence
 from typing import TypedDict, cast
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core import imagenet_base
 from core.db.session import Database
-from core.db.tables import Alias, Model, Version
-from core.errors import NameTaken
+from core.db.tables import Alias, Export, Model, Version
+from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.line import line, words
 from core.line.checks import ALL_OFF, NEW_GATE
@@ -23,6 +23,7 @@ from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ListedModel, ModelOut, ModelPage, Scenario
 from core.protocol.answers.model_change import ModelChange, NewModel
+from core.protocol.answers.sure import AnswersSetting
 from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
@@ -135,7 +136,8 @@ def _new_row(asked: AskedModel, given: NewModel, actor: Actor, now: float) -> Mo
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=_gate(NEW_GATE, given.get("gate") or {}),
+        gate=_gate(NEW_GATE, given.get("gate") or {}, given.get("answers")),
+        answers=given.get("answers"),
         keep_training_data=bool(given.get("keep_training_data", False)),
         held_out=given.get("held_out") or "keep",
         **_line(given),
@@ -219,9 +221,12 @@ def change(
         warnings: list[str] = []
         if "recipe" in patch:
             warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
-        if "gate" in patch:
-            limits = patch["gate"]
-            row.gate = _gate(NEW_GATE if limits is None else row.gate, limits or {})
+        if "answers" in patch:
+            row.answers = patch["answers"]
+            _forget_downloads(session, row)
+        if "gate" in patch or "answers" in patch:
+            limits: GateLimits | None = patch.get("gate", {})
+            row.gate = _gate(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
         said = _line(patch)
         for name, default in LINE.items():
             if name in patch:
@@ -301,7 +306,8 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "base": model.base,
         "classes": model.classes,
         "recipe": completed(catalogue, model.scenario, model.recipe),
-        "gate": _gate(model.gate, {}),
+        "gate": _gate(model.gate, {}, model.answers),
+        "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
         "on_held": model.on_held,
@@ -337,24 +343,40 @@ def _line(given: ModelChange) -> dict[str, object]:
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
-    """All limits, those of the patch first; null where none is set, as in models from before a limit."""
+def _gate(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
+    """All limits, those of the patch first; null where none is set, as in models from before a limit.
+
+    Raises Invalid: one needs what is not promised.
+    """
     switched: GateLimits = {}
     if patch.get("checks") is not None:
         switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
     limits: GateLimits = {**before, **switched, **patch}
+    if limits.get("min_coverage") is not None and answers is None:
+        raise Invalid(
+            "min_coverage limits how many answers are sure, and this model does not say when one is. Send "
+            '"answers": {"precision": 0.98} as well, or set min_coverage to null.',
+            fields=[{"field": "gate.min_coverage", "message": "only with answers.precision"}],
+        )
     return {
         "max_forgetting": limits.get("max_forgetting"),
         "min_new_task": limits.get("min_new_task"),
         "min_acc": limits.get("min_acc"),
         "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
         "max_negative_flips": limits.get("max_negative_flips"),
+        "min_coverage": limits.get("min_coverage"),
         "forgotten": limits.get("forgotten"),
         "confused": limits.get("confused"),
         "class_lost": limits.get("class_lost"),
         "drifted": limits.get("drifted"),
         "learned_nothing": limits.get("learned_nothing"),
     }
+
+
+def _forget_downloads(session: Session, model: Model) -> None:
+    """Downloads say from when on an answer is sure: they are made again when they are asked for."""
+    of_model = select(Version.id).where(Version.model_id == model.id)
+    session.execute(delete(Export).where(Export.version_id.in_(of_model)))
 
 
 def _name_free(session: Session, actor: Actor, name: str) -> None:

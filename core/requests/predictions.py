@@ -8,6 +8,8 @@ from core import damage
 from core.db.session import Database
 from core.db.tables import Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
+from core.line.sure import sure_of
+from core.protocol.answers.sure import SureOut
 from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
@@ -17,12 +19,14 @@ from core.store.blobs import Blobs
 
 @dataclass(frozen=True)
 class Predictable:
-    """A version that can answer: `id`, `number`, its manifest, and (name, sha256) of its parts."""
+    """A version that can answer: `id`, `number`, its manifest, and (name, sha256) of its parts; how it keeps
+    what its model promises of sure answers."""
 
     id: str
     number: int
     manifest: Manifest
     parts: tuple[tuple[str, str], ...]
+    sure: SureOut | None = None
 
     def paths(self, blobs: Blobs) -> dict[str, str]:
         """Part name to a local, verified file.
@@ -59,6 +63,7 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
         damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in used})
         number, scenario, version_id = row.number, owner.scenario, row.id
+        sure = sure_of(session, owner, number)
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
         if not tasks:
@@ -75,7 +80,7 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
             )
         if not manifest.classes or number == 0:
             raise _without_classes(number)
-    return Predictable(version_id, number, manifest, used)
+    return Predictable(version_id, number, manifest, used, sure)
 
 
 def explained(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:

@@ -9,9 +9,11 @@ from sqlalchemy.orm import Session
 
 from core import damage
 from core.db.session import Database
-from core.db.tables import ExportJob, Part, Task, Version
+from core.db.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
 from core.line.coverage import taught
+from core.line.sure import sure_of
+from core.protocol.answers.sure import SureOut
 from core.protocol.export_job import ExportSpec, HeldOut
 from core.protocol.job_spec import LocalPart
 from core.protocol.manifest import Manifest
@@ -36,6 +38,7 @@ class Wanted:
     manifest: Manifest
     parts: list[tuple[str, str, str]]  # name, type, sha256
     held_out: list[tuple[int, str]]  # task, sha256
+    sure: SureOut | None = None
 
 
 def wanted(db: Database, claim: Claim) -> Wanted:
@@ -57,7 +60,14 @@ def wanted(db: Database, claim: Claim) -> Wanted:
         damage.refuse(session, version, {Blobs.key(sha256): name for name, _, sha256 in parts})
         held_out = _held_out(session, version)
         return Wanted(
-            version.id, version.number, asked.format, version.model_id, version.manifest, parts, held_out
+            version.id,
+            version.number,
+            asked.format,
+            version.model_id,
+            version.manifest,
+            parts,
+            held_out,
+            sure_of(session, session.get_one(Model, version.model_id), version.number),
         )
 
 
@@ -96,6 +106,7 @@ def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folde
             held_out=[HeldOut(task=task, path=blobs.fetch(sha256)) for task, sha256 in asked.held_out],
             out=folder / "out",
             threads=settings.threads,
+            sure_from=None if asked.sure is None else asked.sure["threshold"],
         )
     path = folder / SPEC
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))

@@ -70,6 +70,11 @@ def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(clien
         ({"gate": {"max_predicted_loss_rise": -0.1}}, "gate.max_predicted_loss_rise"),
         ({"gate": {"max_predicted_loss_rise": "low"}}, "gate.max_predicted_loss_rise"),
         ({"gate": {"max_negative_flips": 1.5}}, "gate.max_negative_flips"),
+        ({"gate": {"min_coverage": 0.5}}, "gate.min_coverage"),
+        ({"gate": {"min_coverage": 1.5}, "answers": {"precision": 0.9}}, "gate.min_coverage"),
+        ({"answers": {"precision": 0.5}}, "answers.precision"),
+        ({"answers": {"precision": 1.0}}, "answers.precision"),
+        ({"answers": {}}, "answers.precision"),
         ({"classes": ["a"]}, "classes"),
         ({"base": "bas_00000000000000000000000000"}, "base"),
         ({"scenario": "data", "classes": ["a", "a "]}, "classes"),
@@ -104,7 +109,7 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
     assert changed["recipe"]["method"]["buffer"] == 100
     assert changed["gate"]["min_acc"] == 0.5
     again = client.patch("/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}).json()
-    none = dict.fromkeys(("min_new_task", "max_predicted_loss_rise", "max_negative_flips"))
+    none = dict.fromkeys(("min_new_task", "max_predicted_loss_rise", "max_negative_flips", "min_coverage"))
     assert again["gate"] == {"max_forgetting": 0.1, "min_acc": 0.5, **none, **NEW_GATE}
     assert again["recipe"]["method"]["name"] == "analytic"
 
@@ -136,6 +141,20 @@ def test_a_model_from_before_the_checks_shows_them_as_off(client: TestClient, db
     assert gate["max_forgetting"] == 0.1 and {name: gate[name] for name in CHECKS} == ALL_OFF
     changed = client.patch("/v1/models/birds", json={"gate": {"min_acc": 0.5}}).json()["gate"]
     assert {name: changed[name] for name in CHECKS} == ALL_OFF
+
+
+def test_a_promise_of_sure_answers_is_made_changed_and_taken_back(client: TestClient) -> None:
+    made = client.post("/v1/models", json={"name": "birds", "scenario": "class"}).json()
+    assert made["answers"] is None and made["gate"]["min_coverage"] is None
+    both = {"answers": {"precision": 0.98}, "gate": {"min_coverage": 0.5}}
+    changed = client.patch("/v1/models/birds", json=both).json()
+    assert changed["answers"] == both["answers"] and changed["gate"]["min_coverage"] == 0.5
+    refused = client.patch("/v1/models/birds", json={"answers": None})
+    assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "gate.min_coverage"
+    back = client.patch("/v1/models/birds", json={"answers": None, "gate": {"min_coverage": None}}).json()
+    assert back["answers"] is None and back["gate"]["min_coverage"] is None
+    other = {"name": "sure", "scenario": "class", **both}
+    assert client.post("/v1/models", json=other).json()["answers"] == {"precision": 0.98}
 
 
 def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_bounded(

@@ -55,6 +55,7 @@ ADDED: dict[str, dict[str, Row]] = {
     "0016": {"models": {"description": None, "tags": None}, "versions": {"note": None}},
     "0021": {"results": {"answers": None, "answers_bytes": None}},
     "0022": {"tasks": {"traces_sha256": None, "traces_bytes": None}},
+    "0026": {"models": {"answers": None}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 

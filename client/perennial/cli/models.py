@@ -105,6 +105,18 @@ def _fields() -> Callable[[Work], Work]:
                 metavar="RATE",
                 help="Gate: share of images at most that it gets wrong and production right, 0 to 1.",
             ),
+            click.option(
+                "--min-coverage",
+                type=float,
+                metavar="RATE",
+                help="Gate: share of sure answers at least, 0 to 1.",
+            ),
+            click.option(
+                "--precision",
+                type=float,
+                metavar="RATE",
+                help="Call answers sure of which so many are right, such as 0.98; 0: call none sure.",
+            ),
             *(
                 click.option(
                     f"--{name.replace('_', '-')}", type=RATE, metavar="RATE|off", help=f"Gate: {text}"
@@ -127,12 +139,23 @@ def _fields() -> Callable[[Work], Work]:
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Fields of the request from options; what was not said is not in it."""
-    names = ("max_forgetting", "min_new_task", "min_acc", "max_negative_flips", "checks", *CHECKS)
+    names = (
+        "max_forgetting",
+        "min_new_task",
+        "min_acc",
+        "max_negative_flips",
+        "min_coverage",
+        "checks",
+        *CHECKS,
+    )
     limits = {name: values.pop(name) for name in names}
     gate: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     gate |= {name: None for name in CHECKS if gate.get(name) == OFF}
+    precision = values.pop("precision")
+    if precision is not None:
+        values["answers"] = {"precision": precision} if precision else None
     tags = list(values.pop("tags"))
-    found = {name: value for name, value in values.items() if value is not None}
+    found = {name: value for name, value in values.items() if value is not None or name == "answers"}
     return {**found, **({"gate": gate} if gate else {}), **({"tags": tags} if tags else {})}
 
 

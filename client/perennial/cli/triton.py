@@ -57,6 +57,11 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
         ",\n".join(
             f'  {{ name: "{name}", data_type: TYPE_FP32, dims: [ {len(each)} ], label_filename: "{name}.txt" }}'
             for name, each in outputs.items()
+        )
+        + "".join(
+            f',\n  {{ name: "{name}", data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ shape: [ ] }} }}'
+            for name, each in config["onnx"].get("outputs", {}).items()
+            if each["dtype"] == "bool"
         ),
         "]",
         "dynamic_batching { }",

@@ -5,6 +5,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.sure import AnswersSetting
 from core.protocol.base import ModelBase, UploadedFor
 from core.protocol.gate import GateOut
 from core.protocol.patch import RecipePatch
@@ -53,6 +54,9 @@ class Model(Table):
     )  # data scenario: fixed at creation or by task 1
     recipe: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)  # as given; resolved per job
     gate: Mapped[GateOut] = mapped_column(JSON_COLUMN)
+    answers: Mapped[AnswersSetting | None] = mapped_column(
+        JSON_COLUMN
+    )  # null: no answer is called sure or not
     keep_training_data: Mapped[bool]
     training_data_days: Mapped[float] = mapped_column(default=7.0)  # after a task's version is published
     held_out: Mapped[str] = mapped_column(String(8))  # keep, counts

@@ -46,7 +46,7 @@ class OnnxZip(Format):
             raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")
         graph, data = version.made / GRAPH, version.made / GRAPH_DATA
         files = [graph, data] if data.exists() else [graph]
-        config = {**model_card.config(version), "onnx": onnx_card.described(version.manifest)}
+        config = {**model_card.config(version), "onnx": onnx_card.described(version.manifest, version.sure)}
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             for file in files:
                 add(archive, file.name, file.stat().st_size, _chunks(file))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from core.learn.calibration.held_out import Logits
 from core.learn.calibration.temperature import fit_temperature
@@ -21,6 +22,8 @@ from core.protocol.figures import Calibration, CalibrationBin
 
 LEAST_OF_BIN = 50
 MOST_BINS = 15
+POINTS = 100
+"""Of the curve of precision over coverage."""
 DRAWS = 200
 """From the version's own probabilities, and resamples for the interval."""
 _SEED = 0
@@ -43,8 +46,9 @@ class Sorted:
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
 
-def measure_calibration(logits: Logits) -> Calibration | None:
-    """The error of a temperature, judged by images that it was not fitted to; None of fewer than `LEAST_OF_BIN`.
+def measure_calibration(logits: Logits, temperature: float) -> Calibration | None:
+    """How far probabilities are off, judged by images that no temperature was fitted to, and the curve of precision
+    over coverage by the version's own temperature; None of fewer than `LEAST_OF_BIN` images.
 
     Each half of the images is answered with the temperature of the other half. The halves are drawn once for all.
     """
@@ -55,10 +59,32 @@ def measure_calibration(logits: Logits) -> Calibration | None:
     halves = order[: n // 2], order[n // 2 :]
     probabilities, right = np.empty(n), np.empty(n, bool)
     for mine, other in (halves, halves[::-1]):
-        temperature = fit_temperature(logits.values[other], logits.targets[other])
-        said, rows = (logits.values[mine].double() / temperature).softmax(1).max(1)
-        probabilities[mine], right[mine] = said.numpy(), (rows == logits.targets[mine]).numpy()
-    return calibration_of(probabilities, right)
+        of_other = fit_temperature(logits.values[other], logits.targets[other])
+        probabilities[mine], right[mine] = _answers(logits, mine, of_other)
+    curve = precision_curve(*_answers(logits, torch.arange(n), temperature))
+    return calibration_of(probabilities, right).model_copy(update={"curve": curve})
+
+
+def _answers(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
+    """The probability of the answer to some of the images, and whether it is right."""
+    said, found = (logits.values[rows].double() / temperature).softmax(1).max(1)
+    return said.numpy(), (found == logits.targets[rows]).numpy()
+
+
+def precision_curve(probabilities: Floats, right: Mask) -> list[tuple[float, int, int]]:
+    """At most `POINTS` points by falling probability: from which on, how many images, how many of them right.
+
+    A probability lies in the middle between two images, so that rounding moves none across; images of equal
+    probability stay together.
+    """
+    order, n = np.argsort(-probabilities, kind="stable"), len(probabilities)
+    said, rights = probabilities[order], np.cumsum(right[order])
+    following = np.append(said[1:], 0.0)
+    ends = np.flatnonzero(following < said)  # the last image of each probability
+    wanted = -(-np.arange(1, POINTS + 1) * n // POINTS) - 1
+    taken = np.unique(ends[np.searchsorted(ends, wanted)])
+    middle = np.where(taken == n - 1, said[taken], (said[taken] + following[taken]) / 2)
+    return [(float(p), int(i) + 1, int(rights[i])) for p, i in zip(middle, taken, strict=True)]
 
 
 def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from core.learn.networks import Network
 from core.learn.onnx.answers import Answers
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.architecture import Normalisation
-from core.protocol.export_job import INPUT, output_name
+from core.protocol.export_job import INPUT, output_name, sure_name
 
 BATCHES = (1, 3, 17)
 MAX_HELD_OUT = 64
@@ -38,7 +39,7 @@ UNCHECKED = (
 _SEED = 0
 
 Images = NDArray[np.uint8]
-Run = Callable[[Images], dict[str, NDArray[np.float32]]]
+Run = Callable[[Images], dict[str, Any]]
 """From images [N, size, size, channels] to the graph's outputs by name."""
 
 
@@ -80,6 +81,8 @@ def check(
             ours, may = _expected(answers, batch, task, normalise)
             theirs = found[output_name(task)]
             _compare(ours, theirs, may)
+            if answers.sure_from is not None:
+                _compare_sure(theirs, found[sure_name(task)], answers.sure_from)
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         seen += len(batch)
@@ -135,6 +138,12 @@ def _compare(ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArra
             f"{may[at]:.2g} is allowed. Nothing was stored."
             + (UNCHECKED if may[at] >= MOST_TOLERANCE else "")
         )
+
+
+def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float) -> None:
+    """Raises ExportFailed where a graph calls an answer sure that its own probability does not, or the reverse."""
+    if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
+        raise ExportFailed("The graph calls other answers sure than the version does. Nothing was stored.")
 
 
 def _questions(

@@ -38,7 +38,7 @@ def export(spec: ExportSpec, emit: Emit) -> Path:
     manifest, image = spec.manifest, spec.manifest.image
     paths = {part.name: part.path for part in spec.parts}
     network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
-    answers = Answers(network, method, manifest.normalise, image.channels, manifest.divisor)
+    answers = Answers(network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from)
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
     files = graph.write(answers, image.channels, image.size, spec.out)

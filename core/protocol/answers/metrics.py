@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from core.protocol.answers.manifest import CalibrationOut
+from core.protocol.answers.sure import SureOut
 
 
 class MatrixRow(TypedDict):
@@ -102,6 +103,7 @@ class Summary(LineSummary, StageFigures, LastFigures):
     its job did not measure it.
     """
 
+    sure: SureOut | None
     adp_mean: list[list[TaskAccuracy] | None]
     seconds: list[float | None]
     bytes: list[int]

@@ -7,6 +7,7 @@ from typing_extensions import TypedDict
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.recipe import RecipeOut
+from core.protocol.answers.sure import AnswersSetting
 from core.protocol.base import ModelBase
 from core.protocol.gate import GateOut
 
@@ -21,6 +22,8 @@ class ModelOut(TypedDict):
     `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
     versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
     upload, or a version.
+
+    `answers`: what is promised of sure answers; null: none is called sure or not.
 
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.
@@ -37,6 +40,7 @@ class ModelOut(TypedDict):
     classes: list[str] | None
     recipe: RecipeOut
     gate: GateOut
+    answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
     on_held: str

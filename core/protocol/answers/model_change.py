@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from core.protocol.answers.model import Scenario
+from core.protocol.answers.sure import AnswersSetting
 from core.protocol.base import ModelBase
 from core.protocol.gate import GateLimits
 from core.protocol.patch import ArchitectureIn, RecipePatch
@@ -20,6 +21,7 @@ class ModelChange(TypedDict, total=False):
 
     recipe: RecipePatch | None
     gate: GateLimits | None
+    answers: AnswersSetting | None
     on_held: str | None
     on_rejected: str | None
     on_failed: str | None

@@ -1,13 +1,19 @@
 """Predictions."""
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from core.protocol.answers.sure import SureOut
+
 
 class Prediction(TypedDict):
-    """The most probable label of one image, and the `top_k` most probable ones, the greatest first."""
+    """The most probable label of one image, and the `top_k` most probable ones, the greatest first.
+
+    `sure`: whether the label is sure, where the model says when one is; null: the held-out images show it of
+    none.
+    """
 
     name: Annotated[
         str | None, Field(description="File name of the part; null for arrays and for parts without one")
@@ -15,6 +21,7 @@ class Prediction(TypedDict):
     label: str
     probability: float
     probabilities: dict[str, float]
+    sure: NotRequired[bool | None]
 
 
 class ImageError(TypedDict):
@@ -32,8 +39,9 @@ class Unusable(TypedDict):
 
 
 class PredictOut(TypedDict):
-    """One item per image, in the order sent."""
+    """One item per image, in the order sent. `answers`: when one is sure, where the model says that."""
 
     version: int
     task: int | None
     predictions: list[Prediction | Unusable]
+    answers: NotRequired[SureOut]

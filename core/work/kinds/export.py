@@ -88,7 +88,7 @@ def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, i
     form = FORMATS[asked.format]
     file = work.folder / f"export.{form.suffix}"
     parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, _, sha256 in asked.parts]
-    form.write(file, Version(asked.manifest, parts, load_catalogue(work.settings), made))
+    form.write(file, Version(asked.manifest, parts, load_catalogue(work.settings), made, asked.sure))
     sha256, size = blobs.put_file(file, move=True)
     hit("export-stored")
     with work.db.write() as session:

@@ -36,7 +36,8 @@ def answer(networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: 
     """The JSON of one answer for each image, in the order sent; fewer than all once `turn_s` has passed.
 
     Args:
-        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image), turn_s.
+        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image), turn_s; sure
+            (`core.protocol.answers.sure`), where the model promises something of sure answers.
         manifest: JSON.
         raw: the images, uint8 [N, size, size, channels] as the manifest's image says.
 
@@ -80,6 +81,9 @@ def _predictions(version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.
             "probability": round(float(row.max()), _DIGITS),
             "probabilities": {classes[i]: round(float(row[i]), _DIGITS) for i in order},
         }
+        if (promise := header.get("sure")) is not None:
+            least = promise["threshold"]
+            item["sure"] = None if least is None else bool(row.max() >= least)
         yield json.dumps(item).encode()
 
 

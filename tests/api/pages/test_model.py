@@ -72,6 +72,33 @@ def test_the_page_says_how_far_probabilities_are_off_and_draws_it(
     )
 
 
+CURVE = [[0.9, 100, 100], [0.6, 150, 149], [0.4, 300, 240]]
+
+
+@pytest.mark.parametrize(
+    ("precision", "said"),
+    [
+        (0.95, "Answers with a probability of 0.600 or more: 50.0 % of 300 held-out images, of which 99.3 %"),
+        (0.995, "takes at least 598 held-out images, and this version has 300"),
+        (
+            0.99,
+            "None: of the most probable answers to 300 held-out images too few are right to promise 99.0 %",
+        ),
+    ],
+)
+def test_the_page_says_which_answers_are_sure(
+    logged_in: TestClient, model: str, publish: Publish, text: Text, precision: float, said: str
+) -> None:
+    publish(model, cells={1: (20, 20)}, manifest={"calibration": {**CALIBRATION, "curve": CURVE}})
+    assert "Which answers are sure" not in logged_in.get(f"/ui/models/{model}").text
+    changed = logged_in.patch(f"/v1/models/{model}", json={"answers": {"precision": precision}})
+    assert changed.status_code == 200, changed.text
+    page = logged_in.get(f"/ui/models/{model}").text
+    assert said in text(page) and '<polyline points="66.7,0.0 100.0,2.7 200.0,80.0"/>' in page
+    told = logged_in.get(f"/v1/models/{model}/metrics").json()["summary"]["sure"]
+    assert told["precision"] == precision and told["images"] == 300
+
+
 def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
     bar, whole = svg.reliability(CALIBRATION["bins"])  # type: ignore[arg-type]
     assert (bar.top / svg.SQUARE, bar.bottom / svg.SQUARE) == pytest.approx(

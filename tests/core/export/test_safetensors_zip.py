@@ -53,6 +53,7 @@ def exported(
     state: dict[str, dict[str, torch.Tensor]] | None = None,
     method: dict[str, Any] | None = None,
     temperature: float | None = None,
+    sure: Any = None,
 ) -> Path:
     parts = []
     state = state or {}
@@ -77,7 +78,7 @@ def exported(
     }
     if temperature is not None:
         manifest["temperature"] = {"value": temperature, "source": "held-out", "images": 90}
-    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE))
+    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure))
     return folder / name
 
 
@@ -317,12 +318,24 @@ def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
         assert torch.allclose(scope["network"](x), network(x), atol=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [None, 2.5])
+SURE = {"precision": 0.9, "threshold": 0.2, "images": 90, "covered": 40, "right": 39, "needed": 29}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "threshold", "said"), [(None, None, []), (2.5, 0.2, ["sure"]), (2.5, 0.99, ["not sure"])]
+)
 def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
-    tmp_path, monkeypatch, capsys, temperature
+    tmp_path, monkeypatch, capsys, temperature, threshold, said
 ):
     network = built({"name": "small-cnn"}, 32)
-    archive = exported(tmp_path, network, {"name": "small-cnn"}, 32, temperature=temperature)
+    archive = exported(
+        tmp_path,
+        network,
+        {"name": "small-cnn"},
+        32,
+        temperature=temperature,
+        sure={**SURE, "threshold": threshold},
+    )
     pixels = np.random.default_rng(0).integers(0, 256, (40, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
     scope = loaded(archive, tmp_path, monkeypatch)
@@ -335,7 +348,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
         network, ours[None], None, PIXELS, temperature=temperature or 1
     )
     assert torch.allclose(scope["probabilities"], torch.from_numpy(probabilities), atol=1e-5)
-    assert capsys.readouterr().out.strip() == labels[0]
+    assert capsys.readouterr().out.splitlines() == [labels[0], *said]
 
 
 @pytest.mark.parametrize(

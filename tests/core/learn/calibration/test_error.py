@@ -60,19 +60,19 @@ def test_one_that_is_too_sure_or_not_sure_enough_is_found(sure: float) -> None:
 
 
 def test_images_do_not_judge_the_temperature_that_was_fitted_to_them() -> None:
-    found = [measure_calibration(said(150, seed)) for seed in range(SEEDS)]
+    found = [measure_calibration(said(150, seed), 1.0) for seed in range(SEEDS)]
     assert sum(one is not None and one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
     logits = said(400, 3)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     drawn = Logits(logits.values.clone(), logits.targets.clone())
     drawn.values[order[:200]] *= 3  # the halves ask for different temperatures
-    told = measure_calibration(drawn)
+    told = measure_calibration(drawn, 1.0)
     assert told is not None and told.low > 0
 
 
 def test_of_too_few_images_nothing_is_said() -> None:
-    assert measure_calibration(said(49, 0)) is None
-    found = measure_calibration(said(50, 0))
+    assert measure_calibration(said(49, 0), 1.0) is None
+    found = measure_calibration(said(50, 0), 1.0)
     assert found is not None and found.images == 50
 
 

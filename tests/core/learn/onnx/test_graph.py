@@ -245,12 +245,15 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_graph_divides_by_the_temperature_as_the_version_does(tmp_path: Path) -> None:
+def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_path: Path) -> None:
     answers = OFTEN["mlp, analytic lda"].answers()
-    answers.temperature = 4.0
+    answers.temperature, answers.sure_from = 4.0, 0.4
     (name,) = graph.write(answers, CHANNELS, 8, tmp_path)
     found = check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
+    answers.sure_from = 0.6
+    with pytest.raises(ExportFailed, match="other answers sure"):
+        check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     answers.temperature = 2.0
     with pytest.raises(ExportFailed, match="answers otherwise"):
         check(tmp_path / name, answers, NORMALISE, (8, CHANNELS), {}, threads=1)

@@ -151,7 +151,9 @@ def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header
     assert f"greedy-{3 * kept.KEPT_VERSIONS - 1}" in networks._kept
 
 
-def test_logits_are_divided_by_the_temperature_of_the_manifest(tmp_path: Path) -> None:
+def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_threshold_on(
+    tmp_path: Path,
+) -> None:
     network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=2)
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
@@ -171,3 +173,11 @@ def test_logits_are_divided_by_the_temperature_of_the_manifest(tmp_path: Path) -
         header = {"version_id": f"ver {value}", "version": 1, "manifest": told, "parts": paths, **ASKED}
         found = [p["probabilities"]["bee"] for p in said(Networks(), header, pixels.numpy())]
         assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)
+        probabilities = (logits / (value or 1)).softmax(1).amax(1)
+        least = float(probabilities.median())
+        promised = {**header, "sure": {"threshold": least - 1e-4}}
+        sure = [p["sure"] for p in said(Networks(), promised, pixels.numpy())]
+        assert sure == (probabilities >= least).tolist() and len(set(sure)) == 2
+        unknown = {**header, "sure": {"threshold": None}}
+        assert {p["sure"] for p in said(Networks(), unknown, pixels.numpy())} == {None}
+        assert all("sure" not in p for p in said(Networks(), header, pixels.numpy()))

@@ -1,0 +1,26 @@
+"""How a version keeps what its model promises of sure answers, from its measured curve."""
+
+from sqlalchemy.orm import Session
+
+from core.db.measurements import ALL_TASKS, CALIBRATION
+from core.db.tables import Measurement, Model
+from core.protocol.answers.sure import SureOut
+from core.sureness import choose_threshold, needed_images
+
+
+def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
+    """None: the model promises nothing."""
+    if model.answers is None:
+        return None
+    found = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
+    curve = [] if found is None else found.detail.get("curve", [])
+    precision = model.answers["precision"]
+    chosen = choose_threshold(curve, precision)
+    return {
+        "precision": precision,
+        "threshold": chosen.threshold,
+        "images": curve[-1][1] if curve else 0,
+        "covered": chosen.covered,
+        "right": chosen.right,
+        "needed": needed_images(precision),
+    }
