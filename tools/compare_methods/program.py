@@ -1,6 +1,10 @@
 """The command's body: a comparison with its lines of progress, its table and its file."""
 
 import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +21,8 @@ def run_comparison(folder: Path, options: Options, json_file: Path | None) -> No
         CannotCompare: see `compare`.
     """
     torch.set_num_threads(count_cores())
-    found = compare(folder, options, complain)
+    with _unwinding():
+        found = compare(folder, options, complain)
     table(COLUMNS, table_rows(found.outcomes), "No row was asked for.")
     for outcome in found.outcomes:
         for note in outcome.notes:
@@ -25,3 +30,13 @@ def run_comparison(folder: Path, options: Options, json_file: Path | None) -> No
     complain(f"Measured in {found.document['seconds']:.0f} s.")
     if json_file is not None:
         json_file.write_text(json.dumps(found.document, ensure_ascii=False, indent=2) + "\n")
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """Let SIGTERM unwind a block as Ctrl-C does, so that the service that was started in it ends too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
