@@ -129,7 +129,7 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
     "--epochs",
     type=click.IntRange(1),
     metavar="N",
-    default=3,
+    default=5,
     show_default=True,
     help="Of each training of the network.",
 )

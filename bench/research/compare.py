@@ -1,6 +1,6 @@
 """Perennial's default beside the usual ways to update a classifier, on streams that need no download.
 
-    python -m bench.research.compare [--data DIR] [--photos DIR] [--images 20] [--held-out 30] [--epochs 3]
+    python -m bench.research.compare [--data DIR] [--photos DIR] [--images 20] [--held-out 30] [--epochs 5]
 
 The streams are scikit-learn's digits; with `--data`, which holds `mnist/` and `cifar100/`, MNIST's digits and ten
 classes of CIFAR-100 that the packaged base was not trained on; with `--photos`, a folder of class folders. Each is a
@@ -119,7 +119,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--photos", type=_folder, help="a folder of class folders")
     parser.add_argument("--images", type=int, default=20, help="of a class, to learn from")
     parser.add_argument("--held-out", type=int, default=30, help="of a class, to measure on")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without", action="append", choices=list(WORDS), default=[])
     parser.add_argument("--model", type=_fields, default={}, help="fields of Perennial's model, as JSON")

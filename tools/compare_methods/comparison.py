@@ -44,7 +44,7 @@ class Options:
     """
 
     sample: Sample = field(default_factory=Sample)
-    epochs: int = 3
+    epochs: int = 5
     base: str = imagenet_base.NAME
     rows: tuple[str, ...] = tuple(WORDS)
     model: Mapping[str, Any] = field(default_factory=dict)
