@@ -225,7 +225,7 @@ def change(
             row.answers = patch["answers"]
             _forget_downloads(session, row)
         if "gate" in patch or "answers" in patch:
-            limits: GateLimits | None = patch.get("gate", {})
+            limits = patch["gate"] if "gate" in patch else GateLimits()
             row.gate = _gate(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
         said = _line(patch)
         for name, default in LINE.items():
