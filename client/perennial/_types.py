@@ -567,6 +567,7 @@ class DataReport(Shape):
 
     `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
     first 100. `conflicts`: images whose bytes have two classes. `shift`: null where too few images are kept to tell.
+    `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
     `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
     the job took to look.
     """
@@ -580,6 +581,7 @@ class DataReport(Shape):
     suspects: list[Suspect] | None = None
     suspects_count: int | None = None
     examined: int | None = None
+    would_say: list[WouldSay] | None = None
     findings: list[Finding] | None = None
     cost_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -738,7 +740,7 @@ class Finding(Shape):
     because of it.
     """
 
-    kind: Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
+    kind: Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]
     holds: bool
     text: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2475,4 +2477,20 @@ class WebhookPayload(Shape):
     type: str
     timestamp: str
     data: WebhookData
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldSay(Shape):
+    """Images of a new class as the version answers them that the job starts from: `images` of `of` are called `said`,
+    more than anything else; `surely` of them with the probability `least` or more.
+    """
+
+    label: str
+    said: str
+    images: int
+    surely: int
+    of: int
+    least: float
+    version: int
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)

@@ -14,6 +14,9 @@ SUSPECTS = 0.03
 SHIFT = 0.01
 """p of images of known classes."""
 
+TAKEN = 0.05
+"""Share of a new class that is surely called by another one; below it, nothing is said."""
+
 
 def findings(data: DataReport, train: int, held_out: int) -> list[Finding]:
     """The findings of a report, those that hold first.
@@ -22,7 +25,7 @@ def findings(data: DataReport, train: int, held_out: int) -> list[Finding]:
         train, held_out: images of the batch.
     """
     near = data.get("near_duplicates")
-    found = [_conflicts(data, train + held_out), _suspects(data), _shift(data), _few(data)]
+    found = [_conflicts(data, train + held_out), _suspects(data), _shift(data), _would_say(data), _few(data)]
     if near is not None:
         found += [_leak(near, held_out), _held_out_before(near, train), _within(near, train + held_out)]
     told = [one for one in found if one is not None]
@@ -116,6 +119,20 @@ def _shift(data: DataReport) -> Finding | None:
         "perhaps. Look at them; if they are right, the model needs them."
     )
     return {"kind": "shift", "holds": True, "text": text}
+
+
+def _would_say(data: DataReport) -> Finding | None:
+    told = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
+    if not told:
+        return None
+    first = told[0]
+    each = [f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in told[:5]]
+    more = "" if len(told) <= 5 else f", and {len(told) - 5} more classes by others"
+    text = (
+        f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a probability of at least "
+        f"{first['least']:.3g}): it does not know these classes yet."
+    )
+    return {"kind": "would_say", "holds": False, "text": text}
 
 
 def _example(near: Near) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.learn.ancestors import Ancestors
 from core.learn.augment import epoch_seed
 from core.learn.data_findings import findings
 from core.learn.dataset import Dataset
@@ -23,6 +24,7 @@ from core.learn.precision import Inputs
 from core.learn.probe import evenly_spaced, features
 from core.learn.shift import MOST, Labelled, light, shift
 from core.learn.suspects import suspects
+from core.learn.would_say import Parent, would_say
 from core.protocol.data_report import DataReport, Suspect
 from core.protocol.job_spec import EarlierTask, JobSpec
 
@@ -47,7 +49,7 @@ class Looker:
     network: Network
     inputs: Inputs
     spec: JobSpec
-    names: Callable[[list[str]], list[str]]
+    ancestors: Ancestors
     alive: Callable[[], None]
 
     def report(self, data: Dataset) -> DataReport:
@@ -73,9 +75,23 @@ class Looker:
                 )
                 by_class = spec.scenario != "task"
                 found["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
+        if spec.scenario == "class":
+            found["would_say"] = would_say(self._parent(), data)
+            self.alive()
         held_out = self._held_out(spec.task)
         found["findings"] = findings(found, len(data), 0 if held_out is None else len(held_out))
         return found
+
+    def _parent(self) -> Parent:
+        """The version that the job starts from, as it answers."""
+        return Parent(
+            self.network,
+            self.ancestors.answers_of("parent"),
+            self.inputs,
+            self.ancestors.temperature_of("parent"),
+            self.spec.parent.version,
+            self.spec.sure_from,
+        )
 
     def _suspects(self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator) -> DataReport:
         found = suspects(seen, data.labels[rows], generator)
@@ -126,7 +142,9 @@ class Looker:
                 yield data, rows[evenly_spaced(len(rows), share)]
 
     def _held_out(self, task: EarlierTask) -> Dataset | None:
-        return None if task.held_out is None else Dataset.read(task.held_out, self.names(task.classes))
+        return (
+            None if task.held_out is None else Dataset.read(task.held_out, self.ancestors.names(task.classes))
+        )
 
     def _features(self, images: Tensor, rows: Tensor) -> Tensor:
         """float32 [n, width] on the CPU."""

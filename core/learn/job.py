@@ -183,9 +183,7 @@ class Job:
         self._phase("inspect")
         self._log(log_lines.INSPECTING)
         place(network, self._device)
-        looker = Looker(
-            network, self._inputs, self._spec, self._ancestors.names, lambda: self._emit(AliveEvent())
-        )
+        looker = Looker(network, self._inputs, self._spec, self._ancestors, lambda: self._emit(AliveEvent()))
         found = looker.report(data)
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=found))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
+FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]
 
 
 class ClassCount(TypedDict):
@@ -93,6 +93,19 @@ class Suspect(TypedDict):
     score: float
 
 
+class WouldSay(TypedDict):
+    """Images of a new class as the version answers them that the job starts from: `images` of `of` are called `said`,
+    more than anything else; `surely` of them with the probability `least` or more."""
+
+    label: str
+    said: str
+    images: int
+    surely: int
+    of: int
+    least: float
+    version: int
+
+
 class Finding(TypedDict):
     """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned
     because of it."""
@@ -107,6 +120,7 @@ class DataReport(TypedDict, total=False):
 
     `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
     first 100. `conflicts`: images whose bytes have two classes. `shift`: null where too few images are kept to tell.
+    `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
     `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
     the job took to look.
     """
@@ -120,5 +134,6 @@ class DataReport(TypedDict, total=False):
     suspects: list[Suspect]
     suspects_count: int
     examined: int
+    would_say: list[WouldSay]
     findings: list[Finding]
     cost_s: float

@@ -56,7 +56,9 @@ class JobSpec(_Strict):
     normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
     history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
     held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
-    data: what the batch's images have shown so far. out: folder for results. device: auto, cpu, cuda or cuda:N.
+    data: what the batch's images have shown so far. out: folder for results. sure_from: the
+    probability from which on the parent's answers are sure; null: its model promises nothing, or it keeps no promise.
+    device: auto, cpu, cuda or cuda:N.
     """
 
     architecture: Architecture
@@ -73,6 +75,7 @@ class JobSpec(_Strict):
     base: SpecVersion
     snapshot: Path | None = None
     data: DataReport | None = None
+    sure_from: float | None = None
     out: Path
     threads: int
     device: str = "auto"

@@ -21,6 +21,7 @@ from core.errors import Invalid, StoreCorrupt
 from core.ingest.traces import read_traces
 from core.line import line
 from core.line.coverage import taught
+from core.line.sure import sure_of
 from core.protocol.architecture import Architecture, Image
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.protocol.manifest import PER_TASK, REST, STATISTICS
@@ -59,6 +60,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         asked = job.recipe
         erased_tasks = _erased(session, model.id)
         report = task.report
+        promise = sure_of(session, model, parent.number)
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
@@ -82,6 +84,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
+            sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
             device=settings.device,
