@@ -46,8 +46,10 @@ def find_expected_s(
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     known = pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
-    earlier = session.scalar(select(func.sum(Task.n_held_out)).where(Task.model_id == model.id)) or 0
-    alone = relative_s(catalogue, known, recipe, learned, held_out + earlier)
+    earlier = session.scalar(select(func.sum(Task.n_held_out)).where(Task.model_id == model.id))
+    # PostgreSQL gives a sum as a Decimal.
+    held_out += int(earlier or 0)
+    alone = relative_s(catalogue, known, recipe, learned, held_out)
     past = _read_past(session, model)
     rates = [
         job.seconds / passes
@@ -81,4 +83,8 @@ def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
         .order_by(Job.id.desc())
         .limit(MEASURED_JOBS)
     )
-    return [PastJob(*row) for row in session.execute(query) if row[0] is not None]
+    return [
+        PastJob(seconds, recipe, learned, int(answered or 0))
+        for seconds, recipe, learned, answered in session.execute(query)
+        if seconds is not None
+    ]

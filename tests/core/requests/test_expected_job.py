@@ -71,6 +71,7 @@ def test_the_models_own_jobs_count_more(office: Office, known: str) -> None:
     assert expect(office, known, 80, 20, resolved("analytic")) == pytest.approx(160 * rate, abs=0.05)
 
 
+@pytest.mark.both_databases
 def test_an_unmeasured_network_is_compared_with_its_own_jobs(office: Office, model: str) -> None:
     add_job(office, model, 1, 10.0, recipe=resolved("finetune", epochs=1))
     # Learning an image costs three passes, answering it one: 80 × 3 + 20, and 80 × 3 × 2 + 20 + 20.
