@@ -22,7 +22,7 @@ from PIL import Image
 from safetensors.torch import load
 from torch import Tensor
 
-from core import imagenet_base, packaged_base
+from core import helper_process, imagenet_base, packaged_base
 from core.ingest.images import decode
 from core.ingest.resizing import Resizing
 from core.learn.analytic import balance, choice, discriminant, ridge
@@ -33,7 +33,6 @@ from core.learn.networks.timm_names import pretrained
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors, save_tensors
 from core.protocol.architecture import Normalisation
-from core.work.imagenet import convert
 
 HELD_OUT, RARE, BULK = 50, (6, 12, 25, 50), 20
 """Held-out images of a class at most; images of a rare class; the ratio of a one-sided batch."""
@@ -80,7 +79,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [*bundled_streams(options.data), read_photos(options.photos)]
-    for base, backbone in read_backbones().items():
+    for base, backbone in read_backbones(options.cache).items():
         found = {stream.name: extract(stream, base, backbone, options.cache) for stream in streams}
         print_heads(base, found)
         print_rare(base, found)
@@ -153,18 +152,26 @@ class Prepared:
     inputs: Inputs
 
 
-def read_backbones() -> dict[str, Prepared]:
+def read_imagenet(cache: Path) -> dict[str, Tensor]:
+    """Convert the package's checkpoint once, in a process of its own."""
+    path = cache / "imagenet.safetensors"
+    if not path.exists():
+        ended = helper_process.run_module("core.work.imagenet", str(path.resolve()), 600)
+        if ended.returncode:
+            raise SystemExit(ended.stderr)
+    return load_tensors(path)
+
+
+def read_backbones(cache: Path) -> dict[str, Prepared]:
     """Return the two bases of the package by name."""
     packaged = packaged_base.packaged()
     cpu = torch.device("cpu")
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
     small.load_state_dict(load(packaged_base.weights(3)))
-    path = imagenet_base.find_checkpoint()
-    assert path is not None, imagenet_base.find_problem()
     known = pretrained(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
-    large.load_state_dict(convert(torch.load(path, weights_only=True)))  # noqa: TID251 - its digest is known
+    large.load_state_dict(read_imagenet(cache))
     return {
         packaged_base.PACKAGED: Prepared(small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)),
         imagenet_base.NAME: Prepared(

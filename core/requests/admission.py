@@ -17,7 +17,7 @@ from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.answers.catalogue import Footprint, MethodEntry
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
-from core.recipe.projection import count_columns
+from core.protocol.projection import count_columns
 from core.requests.network_size import Size, size_of
 from core.settings import Settings
 

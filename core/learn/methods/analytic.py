@@ -34,7 +34,7 @@ from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
 from core.protocol.manifest import FEATURES, REST, STATISTICS
-from core.recipe.projection import count_columns
+from core.protocol.projection import count_columns
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
