@@ -111,7 +111,7 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 
 
 @click.command("compare-methods")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True))
 @click.option("--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3.")
 @click.option(
     "--images",

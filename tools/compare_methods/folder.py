@@ -24,7 +24,8 @@ class Photos:
 
     def read_image(self, number: int) -> bytes:
         """Return the bytes of one image. Raises PackError where the file has gone or changed."""
-        return b"".join(next(iter(self._images.contents(number))))
+        contents = self._images.contents(number)  # some close their file when nobody holds them
+        return b"".join(next(iter(contents)))
 
 
 def open_folder(folder: Path) -> Photos:

@@ -1,0 +1,30 @@
+"""Folders of a comparison: the layouts that the client can submit."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.ingest.images import decode
+from tests.client.pack import sources
+from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.folder import open_folder
+
+
+@pytest.mark.parametrize("write", [sources.folder, sources.imagefolder, sources.csv_list, sources.shards])
+def test_images_of_each_layout_have_labels_and_bytes(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    photos = open_folder(write(tmp_path / "photos"))
+    assert len({row.label for row in photos.rows}) >= 2
+    last = len(photos.rows) - 1
+    assert decode(photos.read_image(last), 8, 3, 1 << 20).shape == (8, 8, 3)
+    assert photos.read_image(0) == photos.read_image(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"PK\x03\x04", "is an archive. A comparison takes a folder"), (b"text", "is of no known kind")],
+)
+def test_a_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").write_bytes(content)
+    with pytest.raises(CannotCompare, match=words):
+        open_folder(tmp_path / "photos.zip")
