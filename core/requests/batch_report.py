@@ -22,6 +22,10 @@ from core.requests.class_names import Compared, compare
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
+FEW = 10
+"""Images of a new class below which a check says what recall to expect."""
+RECALL = {6: 0.41, 12: 0.61, 25: 0.73}
+"""Images to learn from → recall of their class, as `python -m bench.research.closed_forms` measures it on photos."""
 _MOST_LISTED = 20
 _NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
 
@@ -94,6 +98,21 @@ def one_class(session: Session, model: Model, found: Directory) -> list[str]:
     return [
         f"The batch has one class, {show(label)}, and the model knows no other. Its version calls every image by it, "
         "so it is published and not put in production. Send another class with it, or in the next batch."
+    ]
+
+
+def warn_of_few(found: Directory, compared: Compared) -> list[str]:
+    """Warn of new classes with few images, and say how many of their photos are recognised."""
+    few = {label: found.classes[label] for label in compared.new if found.classes[label] < FEW}
+    if not few:
+        return []
+    listed = [f"{show(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])]
+    more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+    measured = ", ".join(f"{share:.0%} with {images}" for images, share in RECALL.items())
+    return [
+        f"New classes with fewer than {FEW} images: {', '.join(listed[:_MOST_LISTED])}{more}. Of photos of one such "
+        f"class beside nine others the default of a new model recognised {measured} images to learn from. Send more "
+        "of them."
     ]
 
 

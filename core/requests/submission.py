@@ -153,7 +153,11 @@ class Submission:
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.not_checked(found),
             "recipe": there.resolved.recipe,
-            "warnings": [*there.resolved.warnings, *batch_report.warnings(found, there.names)],
+            "warnings": [
+                *there.resolved.warnings,
+                *batch_report.warnings(found, there.names),
+                *batch_report.warn_of_few(found, there.names),
+            ],
             "expected_s": there.expected_s,
         }
 

@@ -41,7 +41,7 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(office: Offic
             "known": ["hat"],
             "look_alike": [{"label": "cap", "like": "Cap"}, {"label": "tshirt", "like": "t-shirt"}],
         }
-        assert warnings == [
+        assert warnings[:2] == [
             "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are one class, give "
             "them one name.",
             "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are one class, give "
@@ -116,3 +116,22 @@ def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, mode
     answer = office.submit(given)
     assert answer["task"]["report"]["duplicates_policy"] == "drop"
     assert tasks.read(office.db, office.actor, model, 1)["report"]["duplicates_policy"] == "drop"
+
+
+@pytest.mark.parametrize(
+    ("counts", "known", "named"),
+    [
+        ({"hat": 6, "cap": 40}, [], "“hat” (6)"),
+        ({"hat": 6, "cap": 3}, [], "“cap” (3), “hat” (6)"),
+        ({"hat": 6, "cap": 40}, ["hat"], None),
+        ({"hat": 10, "cap": 40}, [], None),
+    ],
+)
+def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
+    counts: dict[str, int], known: list[str], named: str | None
+) -> None:
+    found = replace(directory(), classes=counts)
+    warnings = batch_report.warn_of_few(found, compare(counts, known))
+    assert [f"fewer than 10 images: {named}." in text and "41% with 6" in text for text in warnings] == [
+        True
+    ] * bool(named)
