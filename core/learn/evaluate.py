@@ -92,17 +92,21 @@ def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
 
     targets: int64 [N], the true rows.
     """
-    row = logits.argmax(1, keepdim=True)
-    probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
     leaders, counts = find_leaders(logits)
     integers = smallest_integers(logits.shape[1])
     return Answers(
-        row.squeeze(1).int().cpu(),
-        probabilities.squeeze(1).half().cpu(),
+        *pick_rows(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
+
+
+def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N], on the CPU."""
+    row = logits.argmax(1, keepdim=True)
+    probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
+    return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
 def _join(parts: list[Answers], classes: int) -> Answers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, answers_of, batch_size
+from core.learn.evaluate import Predict, batch_size, pick_rows
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs
@@ -67,9 +67,10 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
 
 def _answer(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """int64 [n] and float16 [n]: the rows of the version's answers and their probabilities."""
-    parts = []
+    parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with in_eval(parent.network), torch.inference_mode():
         for some in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[some]), None)
-            parts.append(answers_of(logits, parent.temperature))
-    return torch.cat([part.rows for part in parts]).long(), torch.cat([part.probabilities for part in parts])
+            parts.append(pick_rows(logits, parent.temperature))
+    picked, probabilities = zip(*parts, strict=True)
+    return torch.cat(picked).long(), torch.cat(probabilities)
