@@ -23,7 +23,7 @@ from tools import service
 
 ROOT = Path(__file__).parents[2]
 MODEL = ["--architecture", "small-cnn", "--image", '{"size": 8, "channels": 1}', "--base", "random"]
-RECIPE = ["--recipe", json.dumps(QUICK)]
+RECIPE = ["--recipe", json.dumps(QUICK), "--checks", "off"]
 
 
 @pytest.fixture(autouse=True)
