@@ -12,8 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Curve = Sequence[tuple[float, int, int]]
-"""Rising numbers of images: the least probability among them, how many they are, and how many are right."""
+from core.protocol.figures import CoveragePoint
+
+Curve = Sequence[CoveragePoint]
+"""By rising numbers of images."""
 
 RISK = 0.05
 _STEPS = 20
@@ -38,14 +40,15 @@ def needed_images(precision: float) -> int:
 
 def choose_threshold(curve: Curve, precision: float) -> Sure:
     """The threshold of the greatest coverage that keeps the promise."""
-    images = curve[-1][1] if curve else 0
+    images = curve[-1].images if curve else 0
     found, following = Sure(None, 0, 0), _first_test(images, precision)
-    for threshold, covered, right in curve:
-        if covered < following:
+    for point in curve:
+        if point.images < following:
             continue
-        if not is_above(right, covered, precision):
+        if not is_above(point.right, point.images, precision):
             break
-        found, following = Sure(threshold, covered, right), covered + max(1, images // _STEPS)
+        found = Sure(point.probability, point.images, point.right)
+        following = point.images + max(1, images // _STEPS)
     return found
 
 

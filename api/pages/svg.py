@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core.protocol.answers.manifest import CalibrationBin
+from core.protocol.answers.manifest import CalibrationBin, CoveragePoint
 from core.requests.lineage import Move, VersionRow
 
 WIDTH, HEIGHT = 120, 28
@@ -151,11 +151,14 @@ def reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
     return found
 
 
-def coverage(curve: Iterable[tuple[float, int, int]]) -> str:
+def coverage(curve: Iterable[CoveragePoint]) -> str:
     """The points of a polyline in `SQUARE` pixels each way: precision, from one half up, over the share of images."""
     found = list(curve)
-    images = found[-1][1] if found else 1
-    places = ((SQUARE * n / images, SQUARE * min(1.0, 2 * (1 - right / n))) for _, n, right in found)
+    images = found[-1]["images"] if found else 1
+    places = (
+        (SQUARE * one["images"] / images, SQUARE * min(1.0, 2 * (1 - one["right"] / one["images"])))
+        for one in found
+    )
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from core.learn.analytic.temperature import temperature
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,6 +16,7 @@ from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums
+from core.learn.calibration.temperature import fit_temperature
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.methods.analytic import COSINE_TEMPERATURE
@@ -131,7 +131,7 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
         means = functional.normalize(discriminant.means(sums)) / COSINE_TEMPERATURE
         return Linear(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose(sums)
-    cool = temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
+    cool = fit_temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = Linear(weight[:, :-1], weight[:, -1]) if ones else Linear(weight, weight.new_zeros(len(weight)))
     return linear, told

@@ -389,8 +389,8 @@ class BatchReport(Shape):
 class Calibration(Shape):
     """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
     `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
-    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, a probability, how
-    many images have that or more, and how many of these are right; by the version's own temperature.
+    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
+    own temperature.
     """
 
     error: float
@@ -399,7 +399,7 @@ class Calibration(Shape):
     raw: float
     images: int
     bins: list[CalibrationBin]
-    curve: list[list[Any]]
+    curve: list[CoveragePoint]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -558,6 +558,16 @@ class Confusion(Shape):
     labels: list[str]
     a: list[list[int]]
     b: list[list[int]]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveragePoint(Shape):
+    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+
+    probability: float
+    images: int
+    right: int
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 from core.db.measurements import ALL_TASKS, CALIBRATION
 from core.db.tables import Measurement, Model
 from core.protocol.answers.sure import SureOut
+from core.protocol.figures import CoveragePoint
 from core.sureness import choose_threshold, needed_images
 
 
@@ -13,13 +14,13 @@ def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
     if model.answers is None:
         return None
     found = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
-    curve = [] if found is None else found.detail.get("curve", [])
+    curve = [] if found is None else [CoveragePoint.from_json(one) for one in found.detail.get("curve", [])]
     precision = model.answers["precision"]
     chosen = choose_threshold(curve, precision)
     return {
         "precision": precision,
         "threshold": chosen.threshold,
-        "images": curve[-1][1] if curve else 0,
+        "images": curve[-1].images if curve else 0,
         "covered": chosen.covered,
         "right": chosen.right,
         "needed": needed_images(precision),

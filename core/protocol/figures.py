@@ -89,12 +89,20 @@ class CalibrationBin(Document):
     right: int
 
 
+class CoveragePoint(Document):
+    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+
+    probability: float
+    images: int
+    right: int
+
+
 class Calibration(Document):
     """How far probabilities are off on held-out images, each answered with a temperature that it has no part in.
 
     `error`: expected calibration error without what chance adds, so around 0, also below, where nothing is off;
     `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability. `curve`: from the
-    surest answers on, a probability, how many images have that or more, and how many of these are right.
+    surest answers on.
     """
 
     error: float
@@ -103,7 +111,7 @@ class Calibration(Document):
     raw: float
     images: int
     bins: list[CalibrationBin]
-    curve: list[tuple[float, int, int]] = Field(default_factory=list)
+    curve: list[CoveragePoint] = Field(default_factory=list)
 
 
 class Figures(Document):

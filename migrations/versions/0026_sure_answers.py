@@ -18,5 +18,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take back."""
-    with op.batch_alter_table("models") as table:
-        table.drop_column("answers")
+    op.drop_column("models", "answers")

@@ -29,7 +29,7 @@ def refused(
 
 def test_a_flat_name_is_traced_to_its_block(shared: TestClient) -> None:
     told = refused(shared, {"image_size": 64})
-    meant = "unknown field; did you mean image.size? known here: allow_lost_classes, architecture, base, "
+    meant = "unknown field; did you mean image.size? known here: allow_lost_classes, answers, "
     assert told["image_size"].startswith(meant)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from core.learn.calibration.error import precision_curve
+from core.protocol.figures import CoveragePoint
 from core.sureness import RISK, choose_threshold, is_above, needed_images
 
 
@@ -30,8 +31,9 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
     assert needed_images(precision) == images
     assert is_above(images, images, precision) and not is_above(images - 1, images - 1, precision)
-    assert choose_threshold([(0.5, images - 1, images - 1)], precision).threshold is None
-    assert choose_threshold([(0.5, images, images)], precision).threshold == 0.5
+    few, enough = (CoveragePoint(probability=0.5, images=n, right=n) for n in (images - 1, images))
+    assert choose_threshold([few], precision).threshold is None
+    assert choose_threshold([enough], precision).threshold == 0.5
 
 
 def test_nothing_is_sure_without_images() -> None:
@@ -39,7 +41,10 @@ def test_nothing_is_sure_without_images() -> None:
 
 
 def test_tests_stop_at_the_first_that_fails() -> None:
-    curve = [(1 - n / 1000, n, n if n <= 300 or n >= 500 else n - 60) for n in range(10, 1001, 10)]
+    curve = [
+        CoveragePoint(probability=1 - n / 1000, images=n, right=n if n <= 300 or n >= 500 else n - 60)
+        for n in range(10, 1001, 10)
+    ]
     chosen = choose_threshold(curve, 0.9)
     assert 250 <= chosen.covered <= 300 and chosen.right == chosen.covered
 
@@ -47,14 +52,14 @@ def test_tests_stop_at_the_first_that_fails() -> None:
 def test_the_curve_counts_images_of_each_probability() -> None:
     probabilities = np.array([0.9, 0.5, 0.9, 0.7, 0.5])
     right = np.array([True, False, False, True, True])
-    assert precision_curve(probabilities, right) == [
+    assert [tuple(point.to_json().values()) for point in precision_curve(probabilities, right)] == [
         (pytest.approx(0.8), 2, 1),
         (pytest.approx(0.6), 3, 2),
         (0.5, 5, 3),
     ]
     many = precision_curve(np.linspace(1, 0.2, 1234), np.ones(1234, bool))
-    assert len(many) == 100 and many[-1][1:] == (1234, 1234)
-    assert [point[1] for point in many] == sorted(point[1] for point in many)
+    assert len(many) == 100 and (many[-1].images, many[-1].right) == (1234, 1234)
+    assert [point.images for point in many] == sorted(point.images for point in many)
 
 
 @pytest.mark.parametrize("target", [0.95, 0.98])

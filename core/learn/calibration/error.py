@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.learn.calibration.held_out import Logits
 from core.learn.calibration.temperature import fit_temperature
-from core.protocol.figures import Calibration, CalibrationBin
+from core.protocol.figures import Calibration, CalibrationBin, CoveragePoint
 
 LEAST_OF_BIN = 50
 MOST_BINS = 15
@@ -71,7 +71,7 @@ def _answers(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, 
     return said.numpy(), (found == logits.targets[rows]).numpy()
 
 
-def precision_curve(probabilities: Floats, right: Mask) -> list[tuple[float, int, int]]:
+def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
     """At most `POINTS` points by falling probability: from which on, how many images, how many of them right.
 
     A probability lies in the middle between two images, so that rounding moves none across; images of equal
@@ -84,7 +84,10 @@ def precision_curve(probabilities: Floats, right: Mask) -> list[tuple[float, int
     wanted = -(-np.arange(1, POINTS + 1) * n // POINTS) - 1
     taken = np.unique(ends[np.searchsorted(ends, wanted)])
     middle = np.where(taken == n - 1, said[taken], (said[taken] + following[taken]) / 2)
-    return [(float(p), int(i) + 1, int(rights[i])) for p, i in zip(middle, taken, strict=True)]
+    return [
+        CoveragePoint(probability=float(p), images=int(i) + 1, right=int(rights[i]))
+        for p, i in zip(middle, taken, strict=True)
+    ]
 
 
 def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:

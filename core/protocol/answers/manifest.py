@@ -151,11 +151,19 @@ class CalibrationBin(TypedDict):
     right: int
 
 
+class CoveragePoint(TypedDict):
+    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+
+    probability: float
+    images: int
+    right: int
+
+
 class CalibrationOut(TypedDict):
     """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
     `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
-    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, a probability, how
-    many images have that or more, and how many of these are right; by the version's own temperature.
+    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
+    own temperature.
     """
 
     error: float
@@ -164,7 +172,7 @@ class CalibrationOut(TypedDict):
     raw: float
     images: int
     bins: list[CalibrationBin]
-    curve: list[tuple[float, int, int]]
+    curve: list[CoveragePoint]
 
 
 class AdpPoint(TypedDict):

@@ -72,7 +72,10 @@ def test_the_page_says_how_far_probabilities_are_off_and_draws_it(
     )
 
 
-CURVE = [[0.9, 100, 100], [0.6, 150, 149], [0.4, 300, 240]]
+CURVE = [
+    {"probability": probability, "images": images, "right": right}
+    for probability, images, right in ((0.9, 100, 100), (0.6, 150, 149), (0.4, 300, 240))
+]
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,7 @@ def test_the_log_tells_what_is_measured_trained_and_kept(bench) -> None:
     assert said[1].startswith(
         "Training by finetune with sgd at depth 5: 2 epochs, 12 steps, on 22 images of 2 classes; "
     )
-    assert [line.split()[0] for line in said[2:]] == ["Trained.", "Measuring", "Accuracy"]
+    assert [line.split()[0] for line in said[2:]] == ["Trained.", "Measuring", "The", "Accuracy"]
     assert said[-1].startswith("Accuracy of the new version: task 1 ") and ", task 2 " in said[-1]
 
 

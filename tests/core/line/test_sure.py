@@ -7,7 +7,10 @@ import pytest
 from core.line.gate import Metrics, Place, verdict
 from core.line.sure import sure_of
 
-CURVE = [[0.9, 100, 100], [0.6, 150, 149], [0.4, 300, 240]]
+CURVE = [
+    {"probability": probability, "images": images, "right": right}
+    for probability, images, right in ((0.9, 100, 100), (0.6, 150, 149), (0.4, 300, 240))
+]
 
 
 class Stored:

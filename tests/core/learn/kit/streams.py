@@ -131,7 +131,7 @@ class Learned:
         number = self.spec["task"]["number"]
         manifest = {key: self.spec[key] for key in ("scenario", "architecture", "image")}
         manifest |= {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
-        manifest |= {"temperature": result["temperature"]}
+        manifest |= {"temperature": result.get("temperature")}
         parts = [
             {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
             for p in result["parts"]
