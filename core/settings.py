@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     default_base: Literal["perennial/efficientnet-lite0", "perennial/resnet20-cifar100"] = (
         "perennial/efficientnet-lite0"
     )
-    """Where a new model starts that names no architecture, base or image size, and does not train its backbone."""
+    """The base of a new model that names no architecture, base or image size, and does not train its backbone."""
     max_fetch_bytes: int = Field(8 * GIB, ge=1)
     """Of pretrained weights; also of all unfinished downloads that a worker's machine keeps."""
     max_fetches: int = Field(2, ge=1)

@@ -53,7 +53,7 @@ def choose_threshold(curve: Curve, precision: float) -> Sure:
 
 
 def is_above(right: int, images: int, precision: float) -> bool:
-    """Whether the one-sided 95 % lower bound of a share is `precision` or more."""
+    """Return True if the one-sided 95 % lower bound of a share is `precision` or more."""
     errors, wrong = images - right, 1 - precision
     if not images or errors > wrong * images:
         return False

@@ -1,4 +1,4 @@
-"""What `perennial doctor` looks at: whether torch, database, store, disk and base are as the service needs them."""
+"""Checks of `perennial doctor`: torch, database, store, disk and base as the service needs them."""
 
 import shutil
 from collections.abc import Callable

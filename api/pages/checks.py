@@ -37,7 +37,7 @@ def list_off(model: ModelOut) -> list[str]:
 
 
 def describe_checked(gate: Verdict | None) -> list[str]:
-    """What was compared of a version, in sentences; nothing of a version without such checks."""
+    """Describe what was compared of a version, in sentences; none for a version without such checks."""
     if gate is None:
         return []
     by_name = {check["name"]: check for check in gate["checks"]}

@@ -39,7 +39,7 @@ PROMISES = (0.9, 0.95, 0.98)
 
 @dataclass(frozen=True)
 class Said:
-    """What a head says of held-out images: logits by the classes that it knows, and the right rows."""
+    """Answers of a head to held-out images: logits by the classes that it knows, and the right rows."""
 
     logits: Tensor
     targets: Tensor
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def ask_all(found: Features) -> Said:
-    """What the head of all classes says of the held-out images."""
+    """Answer the held-out images by the head of all classes."""
     return ask(fit_auto(found.train, found.labels, found.classes), found.held_out, found.expected)
 
 
@@ -114,7 +114,7 @@ def print_six(streams: dict[str, Features]) -> None:
 
 
 def with_few(found: Features, rare: int, few: int) -> Said:
-    """What a head says of all held-out images whose class `rare` has so many images; of none it has no row."""
+    """Answer all held-out images by a head whose class `rare` has so many images; of none it has no row."""
     kept = closed_forms.keep_few(found.labels, rare, few)
     labels = found.labels[kept]
     if few:
@@ -167,7 +167,7 @@ def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
 
 
 def print_unknown(streams: dict[str, Features], backbone: Prepared) -> None:
-    """Print how well known classes are told from unknown kinds."""
+    """Print how well known classes are distinguished from unknown kinds."""
     draw = np.random.default_rng(0)
     noise = [(encode(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)]
     blank = [(encode(np.full((64, 64), level, np.uint8)), 0) for level in np.linspace(0, 255, NOISE)]
@@ -211,13 +211,13 @@ def nearest_class(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor],
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """How often a known image has more than an unknown one; ties count half."""
+    """Return how often a known image has more than an unknown one; ties count half."""
     more = (inside[:, None] > outside[None]).double().mean()
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
 def ask(scores: Scores, features: Tensor, targets: Tensor) -> Said:
-    """What a head says of features."""
+    """Answer features by a head."""
     return Said(scores(features), targets)
 
 

@@ -1,4 +1,4 @@
-"""What the gate's checks see, and how often they are wrong.
+"""Power and false alarms of the gate's checks.
 
     python -m bench.research.gate_power --data DIR [--splits 300] [--orders 6] [--threads 1]
 

@@ -387,7 +387,7 @@ class BatchReport(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(Shape):
-    """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
+    """Calibration of probabilities: `error` is the expected calibration error without what chance adds, `low` to
     `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
     images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
     own temperature.
@@ -2136,7 +2136,7 @@ class Summary(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sure(Shape):
-    """How a version keeps the promise of its model.
+    """The promise of a model, and how a version keeps it.
 
     An answer whose probability is `threshold` or more is sure; null: no threshold keeps the promise of `precision`
     with 95 % confidence. Of `images` held out, `covered` are answered surely, `right` of them rightly. `needed`:
@@ -2292,7 +2292,7 @@ class TaskResult(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Temperature(Shape):
-    """What logits are divided by, so that their softmax is a probability, and where it is from: `images` held out,
+    """The divisor of logits that makes their softmax a probability, and where it is from: `images` held out,
     images of the training that were each left out, the parent's, or none (1).
     """
 
@@ -2348,7 +2348,7 @@ class Upload(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Shape):
-    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them.
+    """The judgement of a version by its gate; `overruled` where a person promoted it against its checks.
 
     `visible`: the losses that the checks could have seen; absent where none of them compares images.
     """

@@ -93,7 +93,7 @@ def reasons(version: Version) -> Iterator[str]:
 
 
 def compared(version: Version) -> Iterator[str]:
-    """What a published version was compared with, in a sentence; nothing of a first one."""
+    """Say in a sentence what a published version was compared with; nothing of a first one."""
     if version.gate.visible is not None:
         yield version.gate.visible.detail
     elif version.parent:

@@ -24,9 +24,9 @@ ROW = "row"
 NEGATIVE_FLIPS = "negative_flips"
 """Beside production, where the gate asks for it: the rate, and `{"version", "negative", "images"}`; in no manifest."""
 LOSSES = "losses"
-"""What the checks of the gate counted: the net share of forgotten images, and `core.protocol.losses.Losses`."""
+"""Counts of the gate's checks: the net share of forgotten images, and `core.protocol.losses.Losses`."""
 CALIBRATION = "calibration"
-"""How far probabilities are off, and how many answers are right from which probability on."""
+"""The calibration error, and the number of right answers above each probability."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
 EACH_TASK = -1

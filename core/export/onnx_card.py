@@ -25,7 +25,7 @@ def labels(manifest: Manifest) -> dict[str, list[str]]:
 
 
 def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
-    """What the graph takes and gives, for `config.json`. sure: None: its model promises nothing."""
+    """Describe the graph's inputs and outputs for `config.json`. sure: None: its model promises nothing."""
     image = manifest.image
     flags: JsonObject = {}
     if sure is not None and sure["threshold"] is not None:

@@ -52,7 +52,7 @@ class Ancestors:
         return made_by.predict_logits
 
     def temperature_of(self, which: Which) -> float:
-        """What a version's logits are divided by before their softmax."""
+        """Return the number that a version's logits are divided by before their softmax."""
         return self.manifest(which).divisor
 
     def tensors(self, which: Which, kind: str) -> dict[str, Tensor]:

@@ -119,7 +119,7 @@ def _join(parts: list[Answers], classes: int) -> Answers:
 
 
 def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Logits:
-    """What a version says of `data` (its `names` are labels), and which rows are right."""
+    """Return a version's logits on `data` (its `names` are labels), and the right rows."""
     head = task if network.scenario == "task" else None
     classes = network.classes_of(head)
     said = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]

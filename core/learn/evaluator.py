@@ -125,7 +125,7 @@ class Evaluator:
         )
 
     def found(self) -> dict[str, object]:
-        """What a result says of the measured cells, and by which temperature."""
+        """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
 
     def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:

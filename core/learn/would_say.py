@@ -1,4 +1,4 @@
-"""What the version that a job starts from says of new classes, before they are learned.
+"""Answers of the version that a job starts from to new classes, before they are learned.
 
 It has to call each of their images by a class that it knows. How often it does so surely is what production would have
 got wrong, without a sign, had the images come as questions.

@@ -31,7 +31,7 @@ def taught(manifest: Manifest) -> list[int]:
 
 
 def knows_one_class(manifest: Manifest) -> bool:
-    """Whether a version can give no other answer than one class, whatever the image."""
+    """Return True if a version can give no other answer than one class."""
     heads = [head.classes for head in manifest.heads or []]
     return sum(map(len, heads or [manifest.classes or []])) == 1
 

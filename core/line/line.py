@@ -77,7 +77,7 @@ def publish(
 
 
 def stays_behind(session: Session, model: Model, version: Version) -> bool:
-    """Whether a published version is not promoted, since it knows one class and production none."""
+    """Return True if a published version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
     return has_none and version.number > 0 and knows_one_class(version.manifest)

@@ -1,4 +1,4 @@
-"""How a version keeps what its model promises of sure answers, from its measured curve."""
+"""The promise of a model for sure answers, beside the measured curve of a version."""
 
 from sqlalchemy.orm import Session
 

@@ -98,7 +98,7 @@ class CoveragePoint(Document):
 
 
 class Calibration(Document):
-    """How far probabilities are off on held-out images, each answered with a temperature that it has no part in.
+    """Calibration on held-out images, each answered with a temperature that it has no part in.
 
     `error`: expected calibration error without what chance adds, so around 0, also below, where nothing is off;
     `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability. `curve`: from the

@@ -110,7 +110,7 @@ class Overruled(TypedDict):
 
 
 class Verdict(TypedDict):
-    """Whether a version passed its gate, by which checks; `overruled` where a person promoted it against them.
+    """The judgement of a version by its gate; `overruled` where a person promoted it against its checks.
 
     `visible`: the losses that the checks could have seen; absent where none of them compares images.
     """

@@ -101,7 +101,7 @@ TemperatureSource = Literal["held-out", "left-out", "parent", "none"]
 
 
 class Temperature(Document):
-    """What a version's logits are divided by, so that their softmax is a probability; 1 from `source` none: nothing
+    """The divisor of logits that makes their softmax a probability; 1 from `source` none: nothing
     was measured.
 
     It was fitted to `images` that the version did not learn from: held out, or each answered by the version without
@@ -166,7 +166,7 @@ class Manifest(Document):
 
     @property
     def divisor(self) -> float:
-        """What logits are divided by before their softmax; 1 in versions from before there was a temperature."""
+        """Return the divisor of logits; 1 in versions from before there was a temperature."""
         return 1.0 if self.temperature is None else self.temperature.value
 
     def head_of(self, task: int) -> Head | None:

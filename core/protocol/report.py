@@ -85,7 +85,7 @@ class BatchReport(TypedDict, total=False):
 
 
 class BatchFound(TypedDict):
-    """What a check of a batch found; `warnings`, `recipe` and refusals are those that a submit would give.
+    """The result of a batch's check; `warnings`, `recipe` and refusals are those that a submit would give.
 
     `expected_s`: seconds that the job is expected to take, by the model's earlier jobs, else of one core by its base;
     null: nothing was measured.

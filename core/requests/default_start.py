@@ -1,4 +1,4 @@
-"""Where a model starts whose request leaves its base open, and what the answer says about that choice."""
+"""The start of a model whose request leaves its base open, and sentences about that choice."""
 
 from dataclasses import dataclass, field
 

@@ -94,7 +94,7 @@ def require_model(db: Database, actor: Actor, model: str) -> None:
 
 @dataclass(frozen=True)
 class BatchInModel:
-    """What a batch is in its model: whose that is, the recipe there, its class names beside the known ones, and the
+    """A batch in its model: the model's owner, the recipe there, class names beside the known ones, and the
     seconds that its job is expected to take."""
 
     owner_id: str

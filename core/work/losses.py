@@ -304,7 +304,7 @@ class _Comparison:
     def _fetch(self, digest: str) -> Path | None:
         """Fetch stored answers; None where they are damaged or were deleted meanwhile.
 
-        A version that cannot be compared must not stop the line. The damage is marked, and others are told of it.
+        A version that cannot be compared must not stop the line. The damage is marked for those who use the blob.
         """
         try:
             return self._blobs.fetch(digest)

@@ -192,7 +192,7 @@ def _outcome(model: Model, task: Task, version: Version, production: int | None)
 
 
 def _seen(version: Version) -> str:
-    """What the gate could have seen, after the words of a published version."""
+    """Say what the gate could have seen, after the words of a published version."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
 

@@ -1,4 +1,4 @@
-"""Power of the gate's test against sums of fractions, and what a person is told of it."""
+"""Power of the gate's test against sums of fractions, and the sentence that a person reads."""
 
 from fractions import Fraction
 from math import comb

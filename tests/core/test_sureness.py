@@ -1,4 +1,4 @@
-"""Which answers are sure: the bound beside sums of exact fractions, and the promise kept on images not seen."""
+"""Sure answers: the bound beside sums of exact fractions, and the promise kept on images not seen."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""How far probabilities are off: the debiased expected calibration error, with its interval.
+"""The debiased expected calibration error of probabilities, with its interval.
 
 Images are sorted by the probability of their answer and cut into bins of equal numbers. The raw error is the mean
 over images of |mean probability - share of right answers| of their bin (Naeini et al. 2015; Nguyen & O'Connor 2015). It
@@ -47,7 +47,7 @@ class Sorted:
 
 
 def measure_calibration(logits: Logits, temperature: float) -> Calibration | None:
-    """How far probabilities are off, judged by images that no temperature was fitted to, and the curve of precision
+    """Measure calibration by images that no temperature was fitted to, and the curve of precision
     over coverage by the version's own temperature; None of fewer than `LEAST_OF_BIN` images.
 
     Each half of the images is answered with the temperature of the other half. The halves are drawn once for all.

@@ -99,7 +99,7 @@ class BaseOrigin(TypedDict, total=False):
 
 
 class TemperatureOut(TypedDict, total=False):
-    """What logits are divided by, so that their softmax is a probability, and where it is from: `images` held out,
+    """The divisor of logits that makes their softmax a probability, and where it is from: `images` held out,
     images of the training that were each left out, the parent's, or none (1).
     """
 
@@ -160,7 +160,7 @@ class CoveragePoint(TypedDict):
 
 
 class CalibrationOut(TypedDict):
-    """How far probabilities are off: `error` is the expected calibration error without what chance adds, `low` to
+    """Calibration of probabilities: `error` is the expected calibration error without what chance adds, `low` to
     `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
     images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
     own temperature.

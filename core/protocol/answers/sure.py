@@ -10,7 +10,7 @@ class AnswersSetting(TypedDict):
 
 
 class SureOut(TypedDict):
-    """How a version keeps the promise of its model.
+    """The promise of a model, and how a version keeps it.
 
     An answer whose probability is `threshold` or more is sure; null: no threshold keeps the promise of `precision`
     with 95 % confidence. Of `images` held out, `covered` are answered surely, `right` of them rightly. `needed`:

@@ -1,4 +1,4 @@
-"""What the version that a job starts from says of new classes, as the report of the batch has it."""
+"""Answers of the version that a job starts from to new classes, as the report of the batch has them."""
 
 import pytest
 import torch

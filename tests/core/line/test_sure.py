@@ -1,4 +1,4 @@
-"""How a version keeps its model's promise, and the gate that asks for it."""
+"""The promise of a model, kept by a version, and the gate that asks for it."""
 
 from typing import Any
 
