@@ -75,7 +75,8 @@ def main() -> None:
         if options.base is not None and base not in options.base:
             continue
         found = {
-            stream.name: closed_forms.extract(stream, base, backbone, options.cache) for stream in streams
+            stream.name: closed_forms.compute_features(stream, base, backbone, options.cache)
+            for stream in streams
         }
         print(f"\n{base}", flush=True)
         said = {name: ask_all(of_stream) for name, of_stream in found.items()}

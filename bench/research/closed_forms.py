@@ -80,7 +80,7 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [*bundled_streams(options.data), read_photos(options.photos)]
     for base, backbone in read_backbones(options.cache).items():
-        found = {stream.name: extract(stream, base, backbone, options.cache) for stream in streams}
+        found = {stream.name: compute_features(stream, base, backbone, options.cache) for stream in streams}
         print_heads(base, found)
         print_rare(base, found)
         print_one_sided(base, found)
@@ -183,7 +183,7 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     }
 
 
-def extract(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
+def compute_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
     """Return features of a stream, kept in `cache`."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():

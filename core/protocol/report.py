@@ -85,7 +85,8 @@ class BatchReport(TypedDict, total=False):
 
 
 class BatchFound(TypedDict):
-    """The result of a batch's check; `warnings`, `recipe` and refusals are those that a submit would give.
+    """The result of a batch's check; `recipe` and refusals are those that a submit would give, and so are `warnings`,
+    to which those of new classes with few images are added.
 
     `expected_s`: seconds that the job is expected to take, by the model's earlier jobs, else of one core by its base;
     null: nothing was measured.

@@ -64,7 +64,7 @@ def create(page: Page) -> str:
     """Create a model whose gate is strict; its address."""
     page.get_by_role("link", name="Create a model").click()
     page.get_by_label("Name", exact=True).fill("weeks")
-    page.get_by_label("the base of the package").check()
+    page.get_by_label("the small base").check()
     page.get_by_label("Forgetting, at most (percent)").fill("10")
     page.get_by_role("button", name="Create the model").click()
     expect(page.get_by_role("heading", name="Nothing learned yet")).to_be_visible()

@@ -198,6 +198,7 @@ def slowly(db: Database, model_id: str, version: int, manifests: Mapping[int, An
         "summary": {
             **matrix.summary(rows, cells, version, model.scenario, per_class=per_class),
             **of_manifests(along),
+            "sure": None,
             "seconds": [None for _ in stages.line[1:]],
             "bytes": [size[row.version] for row in stages.line[1:]],
             "degenerate": matrix.degenerate(stages, classes),
