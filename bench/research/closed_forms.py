@@ -224,7 +224,11 @@ def fit_ridge(h: Tensor, labels: Tensor, classes: int, columns: int = 0, balance
 
     sums = Sums.zero(columns or h.shape[1] + 1, classes)
     sums.add(widen(h), labels)
-    _, weight = ridge.choose(balance.balance(sums) if balanced else sums)
+    if balanced:
+        strength = balance.choose_strength(sums, widen(h).double(), labels)
+        weight = ridge.solve(balance.balance(sums), strength)
+    else:
+        _, weight = ridge.choose(sums)
     return lambda features: widen(features).double() @ weight
 
 
@@ -263,7 +267,7 @@ def fit_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
     plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
     plain.add(h, labels)
     sums.add(append_ones(h), labels)
-    strength, _ = ridge.choose(balance.balance(sums))
+    strength = balance.choose_strength(sums, append_ones(h).double(), labels)
     share = discriminant.oas(discriminant.covariance(plain), plain.examples)
     scores = {
         "lda": discriminant.left_out(plain, h.double(), labels, share),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.learn.analytic import discriminant
+from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.sums import Sums
 
 
@@ -24,12 +24,30 @@ def balance(sums: Sums) -> Sums:
     return Sums((gram + gram.T) / 2, each * mu.T, counts)
 
 
+def choose_strength(sums: Sums, h: Tensor, labels: Tensor) -> float:
+    """Choose λ from `ridge.grid` by the least squared error of left-out scores, in the mean over classes.
+
+    Generalised cross-validation needs no examples, but takes an exact fit of repeated images for a good one: with
+    fewer examples than features it then prefers no λ at all.
+
+    Args:
+        sums: plain sums, of which the examples are part.
+        h: float64 [n, K], n > 0.
+        labels: int64 [n], of classes with two examples or more.
+    """
+    judged = _LeftOut(sums, h, labels)
+    strengths = ridge.grid(float(balance(sums).gram.diagonal().mean()))
+    targets = torch.nn.functional.one_hot(labels, len(sums.counts)).to(h.dtype)
+    weights = 1 / torch.bincount(labels, minlength=len(sums.counts)).to(h.dtype)[labels]
+
+    def error(strength: float) -> float:
+        return float(((judged.score(strength) - targets).square().sum(1) * weights).sum())
+
+    return min(strengths, key=lambda strength: (error(strength), -strength))
+
+
 def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
     """Scores float64 [n, C] of examples, each by `ridge.solve(balance(·), strength)` of all examples but itself.
-
-    Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ and μ_c moves along
-    h − μ_c. Both are of rank two in h and μ_c, on a matrix that all examples have in common; Woodbury's identity
-    does the rest.
 
     Args:
         sums: plain sums, of which the examples are part.
@@ -37,41 +55,52 @@ def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
         h: float64 [n, K].
         labels: int64 [n]; scores of the only example of a class are NaN.
     """
-    examples, counts = sums.examples, sums.counts.to(h.dtype)
-    classes = int((counts > 0).sum())
-    mu = discriminant.means(sums)
-    within = sums.gram - sums.cross @ mu
-    # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c becomes 1.
-    unit = classes / (examples - 1)
-    base = (
-        unit * within + mu.T @ mu + strength * unit * torch.eye(len(within), dtype=h.dtype, device=h.device)
-    )
-    factor, failed = torch.linalg.cholesky_ex(base)
-    sides = torch.cat([h, mu]).T
-    solved = torch.linalg.lstsq(base, sides).solution if int(failed) else torch.cholesky_solve(sides, factor)
-    of_h, of_mu = solved[:, : len(h)], solved[:, len(h) :]
-    own = torch.arange(len(h), device=h.device)
-    h_mu = h @ of_mu  # [n, C], hᵀB⁻¹μ_k
-    mu_mu = (mu @ of_mu)[labels]  # [n, C], μ_cᵀB⁻¹μ_k
-    hh, hm, mm = (h * of_h.T).sum(1), h_mu[own, labels], mu_mu[own, labels]
-    inner = torch.stack(
-        [torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1
-    )  # [n, 2, 2], UᵀB⁻¹U, U = [h, μ_c]
-    n = counts[labels]
-    residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)  # h − μ_c in U
-    moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
-    former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
-    change = _outer(moved) - _outer(former) - (unit * n / (n - 1))[:, None, None] * _outer(residual)
-    identity = torch.eye(2, dtype=h.dtype, device=h.device)
-    middle = torch.linalg.solve(identity + change @ inner, change)
-    left = torch.stack([hh, hm], 1)[:, None, :] @ middle  # [n, 1, 2]
-    right = torch.stack([h_mu, mu_mu], 1)  # [n, 2, C], UᵀB⁻¹M
-    scores = h_mu - (left @ right)[:, 0]
-    # The class's own target is its mean without the example.
-    towards = (inner @ moved[:, :, None])[:, :, 0]
-    scores[own, labels] = towards[:, 0] - (left[:, 0] * towards).sum(1)
-    without: Tensor = scores.masked_fill((n < 2)[:, None], torch.nan)
-    return without
+    return _LeftOut(sums, h, labels).score(strength)
+
+
+class _LeftOut:
+    """Left-out scores for any λ.
+
+    Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ and μ_c moves along
+    h − μ_c. Both are of rank two in h and μ_c, on a matrix that all examples have in common; Woodbury's identity
+    does the rest. In the eigenvectors of that matrix each λ only adds to the eigenvalues.
+    """
+
+    def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
+        counts = sums.counts.to(h.dtype)
+        mu = discriminant.means(sums)
+        within = sums.gram - sums.cross @ mu
+        # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c becomes 1.
+        self._unit = int((counts > 0).sum()) / (sums.examples - 1)
+        values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
+        self._values = values.clamp(min=0)  # below zero by rounding only
+        self._h, self._mu, self._labels = h @ basis, mu @ basis, labels
+        self._n = n = counts[labels]
+        residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)  # h − μ_c in U = [h, μ_c]
+        self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
+        former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
+        lost = (self._unit * n / (n - 1))[:, None, None] * _outer(residual)
+        self._change = _outer(self._moved) - _outer(former) - lost
+
+    def score(self, strength: float) -> Tensor:
+        """Return scores float64 [n, C]."""
+        h, mu, labels = self._h, self._mu, self._labels
+        inverse = 1 / (self._values + strength * self._unit)
+        own = torch.arange(len(h), device=h.device)
+        h_mu = (h * inverse) @ mu.T  # [n, C], hᵀB⁻¹μ_k
+        mu_mu = ((mu * inverse) @ mu.T)[labels]  # [n, C], μ_cᵀB⁻¹μ_k
+        hh, hm, mm = h.square() @ inverse, h_mu[own, labels], mu_mu[own, labels]
+        inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)  # [n, 2, 2], UᵀB⁻¹U
+        identity = torch.eye(2, dtype=h.dtype, device=h.device)
+        middle = torch.linalg.solve(identity + self._change @ inner, self._change)
+        left = torch.stack([hh, hm], 1)[:, None, :] @ middle  # [n, 1, 2]
+        right = torch.stack([h_mu, mu_mu], 1)  # [n, 2, C], UᵀB⁻¹M
+        scores = h_mu - (left @ right)[:, 0]
+        # The class's own target is its mean without the example.
+        towards = (inner @ self._moved[:, :, None])[:, :, 0]
+        scores[own, labels] = towards[:, 0] - (left[:, 0] * towards).sum(1)
+        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
+        return without
 
 
 def _outer(vectors: Tensor) -> Tensor:

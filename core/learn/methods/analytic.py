@@ -68,8 +68,8 @@ class AnalyticHyper(Strict):
     """`head`: the classifier; "auto": `lda` or `ridge`. `projection`: random features; 0: none; null: none where the
     backbone has 512 features or more, else 1,000.
 
-    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by generalised cross-validation. `balanced`:
-    whether in a ridge every class weighs the same, however many examples it has.
+    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out answers where it is balanced, else
+    by generalised cross-validation. `balanced`: whether in a ridge every class weighs the same, however many examples it has.
     `shrinkage`: ρ of `lda`; null: by OAS. `prior` of `lda`: "uniform" answers rare classes as readily as others.
     `keep`: "features" of every training image, or "sums" and the features of 20 images of each class.
     `adapt`: whether the first task also trains the backbone.
@@ -305,13 +305,16 @@ class Analytic(Method):
 
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         weighted = balance.balance(sums) if self.hyper.balanced else sums
+        h, labels = examples.h, examples.labels
         strength = self.hyper.strength
-        if strength is None:
-            strength, weight = ridge.choose(weighted)
-        else:
+        if strength is not None:
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
-        h, labels = examples.h, examples.labels
+        elif self.hyper.balanced and len(labels):
+            strength = balance.choose_strength(sums, h, labels)
+            weight = ridge.solve(weighted, strength)
+        else:
+            strength, weight = ridge.choose(weighted)
         if self.hyper.balanced:
             scores = balance.left_out(sums, strength, h, labels)
         else:

@@ -236,8 +236,37 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
         torch.testing.assert_close(difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8)
 
 
+def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
+    h, labels = rare_examples(16)
+    sums = sums_of(h, labels)
+
+    def slow(strength: float) -> float:
+        by_class: dict[int, list[float]] = {}
+        for i in range(len(h)):
+            others = torch.arange(len(h)) != i
+            weight = ridge.solve(balance.balance(sums_of(h[others], labels[others])), strength)
+            error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
+            by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
+        return sum(sum(errors) / len(errors) for errors in by_class.values())
+
+    chosen = balance.choose_strength(sums, h, labels)
+    assert chosen == min(ridge.grid(float(balance.balance(sums).gram.diagonal().mean())), key=slow)
+
+
+def test_repeated_images_do_not_take_the_strength_away() -> None:
+    """Fewer examples than features are fitted exactly, and repeated ones make that look like a good fit."""
+    generator = torch.Generator().manual_seed(17)
+    labels = torch.arange(40) % CLASSES
+    means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
+    h = means[labels] + 2 * torch.randn(40, 60, generator=generator, dtype=torch.float64)
+    h = torch.cat([h, h[:4]])
+    sums = Sums.zero(60, CLASSES)
+    sums.add(h, labels := torch.cat([labels, labels[:4]]))
+    assert balance.choose_strength(sums, h, labels) > ridge.choose(balance.balance(sums))[0]
+
+
 def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    return balance.left_out(sums, ridge.choose(balance.balance(sums))[0], h, labels)
+    return balance.left_out(sums, balance.choose_strength(sums, h, labels), h, labels)
 
 
 def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:

@@ -61,8 +61,12 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     if head == "ridge":
         sums = Sums.zero(phi.shape[1] + 1, 6)
         sums.add(append_ones(phi), rows)
-        weighted = balance.balance(sums) if "balanced" in hyper else sums
-        wanted = append_ones(phi).double() @ ridge.choose(weighted)[1]
+        if "balanced" in hyper:
+            strength = balance.choose_strength(sums, append_ones(phi).double(), rows)
+            weight = ridge.solve(balance.balance(sums), strength)
+        else:
+            weight = ridge.choose(sums)[1]
+        wanted = append_ones(phi).double() @ weight
     else:
         sums = Sums.zero(phi.shape[1], 6)
         sums.add(phi, rows)
