@@ -236,7 +236,7 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
-    linear = discriminant.discriminant(sums)
+    linear = discriminant.discriminant(sums, share=discriminant.choose_share(sums, h.double(), labels))
     return lambda features: linear(features.double())
 
 
@@ -268,7 +268,7 @@ def fit_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
     plain.add(h, labels)
     sums.add(append_ones(h), labels)
     strength = balance.choose_strength(sums, append_ones(h).double(), labels)
-    share = discriminant.oas(discriminant.covariance(plain), plain.examples)
+    share = discriminant.choose_share(plain, h.double(), labels)
     scores = {
         "lda": discriminant.left_out(plain, h.double(), labels, share),
         "ridge": balance.left_out(sums, strength, append_ones(h).double(), labels),

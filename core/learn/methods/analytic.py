@@ -69,8 +69,9 @@ class AnalyticHyper(Strict):
     backbone has 512 features or more, else 1,000.
 
     `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out answers where it is balanced, else
-    by generalised cross-validation. `balanced`: whether in a ridge every class weighs the same, however many examples it has.
-    `shrinkage`: ρ of `lda`; null: by OAS. `prior` of `lda`: "uniform" answers rare classes as readily as others.
+    by generalised cross-validation. `balanced`: whether in a ridge every class weighs the same.
+    `shrinkage`: ρ of `lda`; null: by left-out answers, without `balanced` by OAS. `prior` of `lda`: "uniform" answers
+    rare classes as readily as others.
     `keep`: "features" of every training image, or "sums" and the features of 20 images of each class.
     `adapt`: whether the first task also trains the backbone.
     """
@@ -293,11 +294,12 @@ class Analytic(Method):
 
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         plain = self._plain(sums)
-        share = self.hyper.shrinkage
-        if share is None:
+        h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
+        if share is None and self.hyper.balanced and len(h):
+            share = discriminant.choose_share(plain, h, examples.labels)
+        elif share is None:
             share = discriminant.oas(discriminant.covariance(plain), plain.examples)
         linear = discriminant.discriminant(plain, self.hyper.prior, share)
-        h = examples.h[:, : len(plain.gram)]
         scores = discriminant.left_out(plain, h, examples.labels, share)
         if self.hyper.prior == "empirical":
             scores = scores + (plain.counts / plain.examples).log()

@@ -14,6 +14,7 @@ from torch import Tensor
 from core.learn.analytic import balance, discriminant, ridge
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums, total
+from core.learn.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
 
@@ -236,6 +237,22 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
         torch.testing.assert_close(difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8)
 
 
+def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_answers() -> None:
+    h, labels = examples(18, 24)
+    sums = sums_of(h, labels)
+
+    def slow(share: float) -> float:
+        scores = []
+        for i in range(len(h)):
+            others = torch.arange(len(h)) != i
+            scores.append(discriminant.discriminant(sums_of(h[others], labels[others]), share=share)(h[i]))
+        found = torch.stack(scores)
+        return float(torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels))
+
+    shares = (discriminant.oas(discriminant.covariance(sums), 24), *discriminant.SHARES)
+    assert discriminant.choose_share(sums, h, labels) == min(shares, key=slow)
+
+
 def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
     h, labels = rare_examples(16)
     sums = sums_of(h, labels)
@@ -270,8 +287,7 @@ def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
 
 
 def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    share = discriminant.oas(discriminant.covariance(sums), sums.examples)
-    return discriminant.left_out(sums, h, labels, share)
+    return discriminant.left_out(sums, h, labels, discriminant.choose_share(sums, h, labels))
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])

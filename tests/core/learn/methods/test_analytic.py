@@ -22,7 +22,7 @@ from core.learn.state import load_tensors
 CPU = torch.device("cpu")
 SIX = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 HEADS = ("ncm", "ridge", "lda")
-EVERY_HEAD = [*({"head": head} for head in HEADS), {"head": "ridge", "balanced": True}]
+EVERY_HEAD = [*({"head": head} for head in HEADS), {"head": "ridge", "balanced": False}]
 
 
 def accuracy(learned: Learned, bench: Bench, task: int) -> float:
@@ -61,7 +61,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     if head == "ridge":
         sums = Sums.zero(phi.shape[1] + 1, 6)
         sums.add(append_ones(phi), rows)
-        if "balanced" in hyper:
+        if hyper.get("balanced", True):
             strength = balance.choose_strength(sums, append_ones(phi).double(), rows)
             weight = ridge.solve(balance.balance(sums), strength)
         else:
@@ -70,7 +70,8 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     else:
         sums = Sums.zero(phi.shape[1], 6)
         sums.add(phi, rows)
-        wanted = discriminant.discriminant(sums)(phi.double())
+        share = discriminant.choose_share(sums, phi.double(), rows)
+        wanted = discriminant.discriminant(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (
                 torch.nn.functional.normalize(phi.double())
