@@ -45,7 +45,7 @@ ARROWS = {
     "core.learn": {"core.protocol", "core.learn"},
     "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
-    "migrations": {"core", "core.db", "core.store"},  # a first upgrade also makes the bucket
+    "migrations": {"core", "core.db", "core.store", "migrations"},  # a first upgrade also makes the bucket
 }
 SCHEDULER = {"celery", "kombu"}
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}

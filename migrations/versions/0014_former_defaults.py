@@ -1,84 +1,25 @@
-"""Recipes that name `si`, `lwf` or `dlcft` say the defaults of before, which this release changes.
+"""Recipes that name `si`, `lwf` or `dlcft` say their former defaults, which this release changes."""
 
-A model stores what somebody sent, and defaults are filled in when its next batch arrives: without this, models
-that exist would learn by another recipe from one day to the next. A job's own recipe is stored complete and
-stays as it is.
-"""
-
-import json
-from typing import Any
-
-import sqlalchemy as sa
-from alembic import op
+from migrations.former_defaults import Former, remove_hyperparameter, write_former_defaults
 
 revision = "0014"
 down_revision = "0013"
 branch_labels = None
 depends_on = None
 
-FORMER: dict[str, dict[str, Any]] = {
+FORMER: Former = {
     "si": {"xi": 0.1},
     "lwf": {"weight": "constant"},
     "dlcft": {"curvature": "tkfac", "norms": "fold"},
 }
-"""Method → hyper-parameters whose default changes here, and what it was. `lwf` had no `weight`."""
+"""`lwf` had no `weight`."""
 
 
 def upgrade() -> None:
     """Apply."""
-    for id_, recipe in _naming_one("models", "recipe"):
-        _write("models", "recipe", id_, kept(recipe))
-    for id_, override in _naming_one("jobs", "recipe_override"):
-        if not _says_the_same_method(id_, override):
-            _write("jobs", "recipe_override", id_, kept(override))
+    write_former_defaults(FORMER)
 
 
 def downgrade() -> None:
-    """Take out what code of before does not know; the other values mean the same there."""
-    for table, column in (("models", "recipe"), ("jobs", "recipe_override")):
-        for id_, recipe in _naming_one(table, column):
-            method = recipe.get("method")
-            if isinstance(method, dict) and "weight" in method:
-                rest = {key: value for key, value in method.items() if key != "weight"}
-                _write(table, column, id_, {**recipe, "method": rest})
-
-
-def kept(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A patch with the former defaults of the method that it names, where it says nothing else."""
-    name = _method_of(recipe)
-    if name not in FORMER:
-        return recipe
-    method = recipe["method"]
-    given = method if isinstance(method, dict) else {"name": name}
-    unsaid = {key: value for key, value in FORMER[name].items() if given.get(key) is None}
-    return {**recipe, "method": {**given, **unsaid}}
-
-
-def _method_of(recipe: Any) -> str | None:
-    """The name of the method in a patch; None where it names none."""
-    method = recipe.get("method") if isinstance(recipe, dict) else None
-    name = method.get("name") if isinstance(method, dict) else method
-    return name if isinstance(name, str) else None
-
-
-def _says_the_same_method(job: str, override: Any) -> bool:
-    """Whether a job's override names the method of its model, whose hyper-parameters then count."""
-    query = "SELECT CAST(m.recipe AS TEXT) FROM models m JOIN jobs j ON j.model_id = m.id WHERE j.id = :id"
-    found = op.get_bind().scalar(sa.text(query), {"id": job})
-    return found is not None and _method_of(json.loads(found)) == _method_of(override)
-
-
-def _naming_one(table: str, column: str) -> list[tuple[str, Any]]:
-    """(id, patch) of the rows whose patch names one of the methods."""
-    text = f"CAST({column} AS TEXT)"
-    likely = " OR ".join(f"{text} LIKE '%\"{name}\"%'" for name in FORMER)
-    found = op.get_bind().execute(sa.text(f"SELECT id, {text} FROM {table} WHERE {likely}"))  # noqa: S608
-    rows = [(id_, json.loads(value)) for id_, value in found]
-    return [(id_, patch) for id_, patch in rows if _method_of(patch) in FORMER]
-
-
-def _write(table: str, column: str, id_: str, value: Any) -> None:
-    connection = op.get_bind()
-    type_ = "JSON" if connection.dialect.name == "postgresql" else "TEXT"
-    statement = f"UPDATE {table} SET {column} = CAST(:value AS {type_}) WHERE id = :id"  # noqa: S608
-    connection.execute(sa.text(statement), {"id": id_, "value": json.dumps(value)})
+    """Remove `weight`, which older code does not know; the other values mean the same there."""
+    remove_hyperparameter(FORMER, "weight")
