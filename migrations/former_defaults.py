@@ -18,10 +18,21 @@ Former = Mapping[str, Mapping[str, Any]]
 def write_former_defaults(former: Former) -> None:
     """Write the former defaults into the recipes and overrides that name one of the methods."""
     for id_, recipe in _find_recipes("models", "recipe", former):
-        _write("models", "recipe", id_, _add(recipe, former))
+        _write("models", "recipe", id_, add_former_defaults(recipe, former))
     for id_, override in _find_recipes("jobs", "recipe_override", former):
         if not _names_method_of_model(id_, override):
-            _write("jobs", "recipe_override", id_, _add(override, former))
+            _write("jobs", "recipe_override", id_, add_former_defaults(override, former))
+
+
+def add_former_defaults(recipe: dict[str, Any], former: Former) -> dict[str, Any]:
+    """Return a patch with the former defaults of the method that it names, where it says nothing else."""
+    name = _method_of(recipe)
+    if name not in former:
+        return recipe
+    method = recipe["method"]
+    given = method if isinstance(method, dict) else {"name": name}
+    unsaid = {key: value for key, value in former[name].items() if given.get(key) is None}
+    return {**recipe, "method": {**given, **unsaid}}
 
 
 def remove_hyperparameter(former: Former, name: str) -> None:
@@ -32,17 +43,6 @@ def remove_hyperparameter(former: Former, name: str) -> None:
             if isinstance(method, dict) and name in method:
                 rest = {key: value for key, value in method.items() if key != name}
                 _write(table, column, id_, {**recipe, "method": rest})
-
-
-def _add(recipe: dict[str, Any], former: Former) -> dict[str, Any]:
-    """Return a patch with the former defaults of the method that it names, where it says nothing else."""
-    name = _method_of(recipe)
-    if name not in former:
-        return recipe
-    method = recipe["method"]
-    given = method if isinstance(method, dict) else {"name": name}
-    unsaid = {key: value for key, value in former[name].items() if given.get(key) is None}
-    return {**recipe, "method": {**given, **unsaid}}
 
 
 def _method_of(recipe: Any) -> str | None:

@@ -18,6 +18,7 @@ from core.learn.catalogue import catalogue
 from core.learn.methods import registry
 from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
+from migrations.former_defaults import add_former_defaults
 
 Json = dict[str, Any]
 LATER = {"analytic", "er-ace", "slca"}
@@ -26,7 +27,7 @@ ADDED = {"iota_total": None, "weight": "constant"}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
 NEW_FIELDS = {"features": "computed", "merge": None, "rebalance": None, "data_report": "warn"}
 """The same for a recipe's own fields."""
-with_former_defaults = importlib.import_module("migrations.versions.0014_former_defaults").kept
+FORMER = importlib.import_module("migrations.versions.0014_former_defaults").FORMER
 CATALOGUE = catalogue()
 for later in LATER:
     del CATALOGUE["methods"][later]
@@ -54,7 +55,7 @@ def in_words_of_before(recipe: Json) -> Json:
 
 @pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
-    found = resolve(CATALOGUE, case["scenario"], *map(with_former_defaults, case["patches"]))
+    found = resolve(CATALOGUE, case["scenario"], *(add_former_defaults(patch, FORMER) for patch in case["patches"]))
     assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 
 
