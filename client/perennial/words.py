@@ -58,6 +58,11 @@ OPTIONS = (
 """What the service says of parts of requests (regular expressions), and what one types for it."""
 
 
+def duration(seconds: float) -> str:
+    """Return a duration of at least a second: "40 s", "3 min"."""
+    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
+
+
 def held(model: Model, version: Version, entry: Attention | None) -> str:
     """Why a version is held, and how to go on."""
     production = model.aliases.get("production")

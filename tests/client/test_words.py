@@ -7,7 +7,7 @@ import pytest
 
 from perennial.shapes import read_as
 from perennial.types import BatchReport, Verdict
-from perennial.words import by_commands, compared, left_out, reasons, unmeasured
+from perennial.words import by_commands, compared, duration, left_out, reasons, unmeasured
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,18 @@ def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
     ]
     assert list(compared(gate_of(UNMEASURED))) == ["Not compared with the version before: no images."]
     assert list(compared(gate_of(UNMEASURED, visible=visible))) == ["With 42 images …"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0, "1 s"),
+        (40.4, "40 s"),
+        (119.4, "119 s"),
+        (120.0, "2 min"),
+        (3_570, "60 min"),
+        (90_000, "1,500 min"),
+    ],
+)
+def test_a_duration_is_said_in_seconds_then_in_minutes(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

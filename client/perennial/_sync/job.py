@@ -40,12 +40,19 @@ class JobHandle:
         id: its id.
         job: what was last known of it.
         task: the task that it learns, where it was just submitted.
+        expected_s: seconds that it is expected to take once it begins, where it was just submitted and known.
     """
 
     def __init__(
-        self, http: Http, job: str, known: types.Job | None = None, task: types.Task | None = None
+        self,
+        http: Http,
+        job: str,
+        known: types.Job | None = None,
+        task: types.Task | None = None,
+        expected_s: float | None = None,
     ) -> None:
         self._http, self.id, self.job, self.task = http, job, known, task
+        self.expected_s = expected_s
         self._etag = ""
 
     def __repr__(self) -> str:

@@ -18,7 +18,10 @@ from perennial.cli.following import follow
 from perennial.cli.output import complain, fields, say
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import by_commands
+from perennial.words import by_commands, duration
+
+WORTH_SAYING_S = 10.0
+"""Seconds from which a person is warned of a wait."""
 
 
 @command("submit", short_help="Send a batch of labelled images and follow its job.")
@@ -67,6 +70,8 @@ def submit(
         )
     for warning in handle.task.warnings if handle.task else ():
         complain(f"warning: {by_commands(warning)}")
+    if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
+        complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
     if not detach:
         follow(shell, client, handle, timeout)
         return
@@ -117,7 +122,7 @@ def _report(report: Report) -> None:
         ("ignored files", report.ignored),
     ]
     if report.expected_s is not None:
-        rows.append(("expected to take", f"{report.expected_s:,.0f} s"))
+        rows.append(("expected to take", duration(report.expected_s)))
     data = report.report.data
     if data is not None and data.imbalance_ratio is not None:
         rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))

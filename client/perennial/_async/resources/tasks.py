@@ -55,7 +55,9 @@ class AsyncTasks:
         query = {"name": name, "duplicates_policy": "drop" if drop_duplicates else None}
         answer = await self._send(model, batch, query, recipe, progress, options)
         accepted = read_as(types.Accepted, answer)
-        return AsyncJobHandle(self._http, accepted.job.id, accepted.job, accepted.task)
+        return AsyncJobHandle(
+            self._http, accepted.job.id, accepted.job, accepted.task, expected_s=accepted.expected_s
+        )
 
     async def check(
         self,

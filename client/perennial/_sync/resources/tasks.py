@@ -55,7 +55,9 @@ class Tasks:
         query = {"name": name, "duplicates_policy": "drop" if drop_duplicates else None}
         answer = self._send(model, batch, query, recipe, progress, options)
         accepted = read_as(types.Accepted, answer)
-        return JobHandle(self._http, accepted.job.id, accepted.job, accepted.task)
+        return JobHandle(
+            self._http, accepted.job.id, accepted.job, accepted.task, expected_s=accepted.expected_s
+        )
 
     def check(
         self,
