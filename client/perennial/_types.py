@@ -1765,10 +1765,11 @@ class Part(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMemory(Shape):
-    """One part: `buffer`, `exemplars`, or `own` for what else the method keeps.
+    """One type of part: `buffer`, `exemplars`, `features`, or `own` for what else the method keeps.
 
-    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images;
-    null for a part that holds none. `per_class` adds up all tasks, by label.
+    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images,
+    or the images whose features are kept by this version and those that it was learned from; null for a part that holds
+    none. `per_class` adds up all tasks, by label.
     """
 
     type: str
@@ -2269,7 +2270,7 @@ class TaskImagePage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMemory(Shape):
-    """Stored images of one task, and how many of each class."""
+    """Stored images, or rows of features, of one task, and how many of each class."""
 
     task: int
     items: int

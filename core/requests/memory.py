@@ -1,4 +1,4 @@
-"""What a model remembers of its training images: replay buffer and exemplars, and their deletion.
+"""What a model remembers of its training images: replay buffer, exemplars and features, and their deletion.
 
 Versions are immutable, but a person may ask for stored images to go at once. So the parts that hold images
 lose their bytes in every version of the model, and their rows say when; weights stay, and versions can be
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import or_, select
+from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from core.db.jobs import move
@@ -20,7 +20,7 @@ from core.db.tables import Job, Part, Version
 from core.errors import StoreCorrupt
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
-from core.protocol.manifest import Manifest
+from core.protocol.manifest import FEATURES, REST, Manifest
 from core.protocol.part_types import PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
@@ -54,18 +54,44 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
-        query = select(Part).where(Part.version_id == version.id, Part.type.in_(TYPES))
+        query = select(Part).where(Part.version_id == version.id, Part.type.in_(set(TYPES) - {FEATURES}))
         by_type: dict[str, list[Part]] = {}
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
+        by_type[FEATURES] = _find_features(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
-    shown = [_to_json(blobs, parts, _labeller(manifest, scenario, kind)) for kind, parts in by_type.items()]
+    shown = [
+        _to_json(blobs, parts, _labeller(manifest, scenario, kind))
+        for kind, parts in by_type.items()
+        if parts
+    ]
     return {
         "version": number,
         "bytes": sum(part["bytes"] for part in shown),
         "items": sum(part["items"] or 0 for part in shown),
         "parts": shown,
     }
+
+
+def _find_features(session: Session, version: Version) -> list[Part]:
+    """Return the parts with features of a version and its ancestors: each keeps those of its own task."""
+    query = (
+        select(Version.number, Version.parent, Part)
+        .outerjoin(Part, and_(Part.version_id == Version.id, Part.type == FEATURES))
+        .where(Version.model_id == version.model_id, Version.number <= version.number)
+        .order_by(Part.position)
+    )
+    parents: dict[int, int | None] = {}
+    kept: dict[int, list[Part]] = {}
+    for number, parent, part in session.execute(query):
+        parents[number] = parent
+        kept.setdefault(number, []).extend([] if part is None else [part])
+    found: list[Part] = []
+    at: int | None = version.number
+    while at is not None:
+        found[:0] = kept.get(at, [])
+        at = parents.get(at)
+    return found
 
 
 def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
@@ -136,33 +162,38 @@ def _restarted(session: Session, job: Job, now: float) -> list[str]:
 def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
     """(task, number) → label, of what a part calls `labels`.
 
-    A buffer numbers the rows of the task's head; exemplars number the classes of all heads, in their order.
+    A buffer numbers the rows of the task's head; exemplars and features number the classes of all heads in order.
     """
     heads = {head.task: head.classes for head in manifest.heads or []}
     together = [label for head in heads.values() for label in head]
     single = manifest.classes or []
 
     def label(task: int, number: int) -> str:
-        rows = single if scenario != "task" else together if kind == "exemplars" else heads[task]
+        rows = single if scenario != "task" else together if kind in ("exemplars", FEATURES) else heads[task]
         return str(rows[number])
 
     return label
 
 
 def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> PartMemory:
-    """All parts of one type: the first says what is remembered, the others are packs of its images."""
-    part = parts[0]
+    """All parts of one type.
+
+    Of a buffer or of exemplars the first part says what is remembered, the others are packs of its images. Parts with
+    features are each whole, and one that was deleted with its task's data does not count.
+    """
+    stored = [part for part in parts if part.deleted_at is None]
+    kept = stored if parts[0].type == FEATURES else parts
     shown: PartMemory = {
-        "type": part.type,
-        "bytes": sum(one.bytes for one in parts),
+        "type": parts[0].type,
+        "bytes": sum(part.bytes for part in kept),
         "items": None,
         "per_task": [],
         "per_class": {},
-        "deleted_at": rfc3339(part.deleted_at),
+        "deleted_at": rfc3339(parts[0].deleted_at) if kept is parts or not stored else None,
     }
-    if part.deleted_at is not None:
+    if shown["deleted_at"] is not None:
         return {**shown, "bytes": 0, "items": 0}
-    counts = _counts(blobs, part)
+    counts = _count_features(blobs, kept) if kept is stored else _counts(blobs, parts[0])
     if counts is None:
         return shown
     per_class: Counter[str] = Counter()
@@ -177,18 +208,35 @@ def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int],
     return {**shown, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 
+def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
+    """(task, row of the head) → images whose features are kept. Reads little of the blobs."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for part in parts:
+        task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
+        for tensor in parse_header(part.bytes, read := _reader(blobs, part)):
+            if tensor.name.rpartition(".")[2] == "classes":
+                counts.update((task, row) for row in _read_column(read, tensor).tolist())
+    return counts
+
+
 def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
     """(task, row of the head) → images; None for a part that remembers none. Reads little of the blob."""
+    read = _reader(blobs, part)
+    tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
+    if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
+        return None
+    tasks, rows = (_read_column(read, tensors[name]) for name in ("tasks", "labels"))
+    return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
+
+
+def _reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+    """Return what reads `length` bytes of a part's blob from `offset` on."""
 
     def read(offset: int, length: int) -> bytes:
         return b"".join(blobs.read(part.sha256, offset, length))
 
-    tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
-    if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
-        return None
+    return read
 
-    def column(tensor: Tensor) -> NDArray[np.int64]:
-        return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")
 
-    tasks, rows = column(tensors["tasks"]), column(tensors["labels"])
-    return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
+def _read_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+    return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -100,6 +100,38 @@ def test_a_head_per_task_names_its_own_classes(client, publish):
         assert part["per_task"][1] == {"task": 2, "items": 2, "per_class": {"ant": 1, "dog": 1}}
 
 
+@pytest.fixture
+def with_features(model, publish):
+    """Two versions that keep the features of their own task; those of the first that no job reads are apart."""
+
+    def rows(name, labels):
+        features = np.zeros((len(labels), 5), np.float32)
+        keys = np.zeros((len(labels), 2), np.int64)
+        return {f"{name}.features": features, f"{name}.classes": np.array(labels), f"{name}.keys": keys}
+
+    publish(model, {"features.1": rows("1", [0, 1]), "features.1.rest": rows("1.rest", [1])})
+    publish(model, {"features.2": rows("2", [0])})
+    return model
+
+
+def test_features_are_counted_for_all_tasks_that_a_version_has_learned(client, with_features):
+    found = client.get(f"/v1/models/{with_features}/memory").json()
+    (features,) = found["parts"]
+    assert (features["type"], found["items"], features["per_class"]) == ("features", 4, {"cat": 2, "dog": 2})
+    assert [(one["task"], one["items"]) for one in features["per_task"]] == [(1, 3), (2, 1)]
+    parts = [client.get(f"/v1/models/{with_features}/versions/{n}").json()["parts"] for n in (1, 2)]
+    assert found["bytes"] == sum(part["bytes"] for each in parts for part in each)
+
+
+def test_features_deleted_with_their_task_do_not_count(client, with_features):
+    assert client.delete(f"/v1/models/{with_features}/tasks/1/data").status_code == 204
+    (features,) = client.get(f"/v1/models/{with_features}/memory").json()["parts"]
+    assert (features["items"], features["deleted_at"]) == (1, None)
+    client.delete(f"/v1/models/{with_features}/memory")
+    (features,) = client.get(f"/v1/models/{with_features}/memory").json()["parts"]
+    assert (features["items"], features["bytes"]) == (0, 0) and features["deleted_at"] is not None
+
+
 def test_a_model_without_memory_has_none(client, model, publish):
     publish(model)
     none = {"version": 1, "bytes": 0, "items": 0, "parts": []}
