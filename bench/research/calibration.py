@@ -1,8 +1,9 @@
 """Probabilities that can be trusted: calibration error, sure answers, and kinds that were never taught.
 
-    python -m bench.research.calibration --data DIR --photos FOLDER [--base NAME] [--cache FOLDER] [--threads 2]
+    python -m bench.research.calibration --data DIR --photos FOLDER [--unknown FOLDER] [--base NAME] [--cache FOLDER]
 
-DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. Features, splits and the head `auto` are those
+DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. `--unknown` adds photos of another kind, in
+folders of any depth; its name is that of the kind. Features, splits and the head `auto` are those
 of `bench.research.closed_forms`, whose cache it shares. Each table is of held-out images:
 
 1. the calibration error with its 95 % interval, before and after the temperature;
@@ -13,7 +14,7 @@ of `bench.research.closed_forms`, whose cache it shares. Each table is of held-o
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,8 @@ from core.sureness import choose_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
 """Random halves; images of a small batch, and classes that come as one; every fourth class is never taught; images
-of noise, and blank ones."""
+of each other kind."""
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 PROMISES = (0.9, 0.95, 0.98)
 
 
@@ -62,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--unknown", type=Path, action="append", default=[])
     parser.add_argument("--base", action="append", help="default: both bases of the package")
     parser.add_argument("--stream", action="append", help="default: all")
     parser.add_argument("--cache", type=Path, default=Path("build/closed-forms"))
@@ -82,7 +85,7 @@ def main() -> None:
         said = {name: ask_all(of_stream) for name, of_stream in found.items()}
         print_errors(said)
         print_sure(said)
-        print_unknown(found, backbone)
+        print_unknown(found, backbone, options.unknown)
         print_six(found)
 
 
@@ -167,12 +170,16 @@ def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
     return shares, covers
 
 
-def print_unknown(streams: dict[str, Features], backbone: Prepared) -> None:
-    """Print how well known classes are distinguished from unknown kinds."""
+def print_unknown(streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]) -> None:
+    """Print how well known classes are distinguished from unknown kinds; each folder holds images of one."""
     draw = np.random.default_rng(0)
     noise = [(encode(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)]
     blank = [(encode(np.full((64, 64), level, np.uint8)), 0) for level in np.linspace(0, 255, NOISE)]
     kinds = {"noise": pass_images(noise, backbone), "blank": pass_images(blank, backbone)}
+    for folder in folders:
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
+        chosen = [files[number] for number in draw.permutation(len(files))[:NOISE]]
+        kinds[folder.name] = pass_images([(path.read_bytes(), 0) for path in chosen], backbone)
     head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
     for name, found in streams.items():
         taught = found.labels % UNKNOWN != 0
