@@ -55,7 +55,9 @@ def in_words_of_before(recipe: Json) -> Json:
 
 @pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
-    found = resolve(CATALOGUE, case["scenario"], *(add_former_defaults(patch, FORMER) for patch in case["patches"]))
+    found = resolve(
+        CATALOGUE, case["scenario"], *(add_former_defaults(patch, FORMER) for patch in case["patches"])
+    )
     assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 
 
