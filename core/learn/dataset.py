@@ -93,7 +93,7 @@ class BatchSource:
         self._images = images
         self._y = self.labels.to(device)
         self._scaled: Tensor | None = None
-        if not augment.active and 4 * images.nbytes <= CACHE_BYTES:
+        if not augment.active and not inputs.has_features and 4 * images.nbytes <= CACHE_BYTES:
             # Kept as [N, S, S, C]: rows that are picked are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 

@@ -21,7 +21,7 @@ from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs
 
 BATCH = 256
-PIXELS = 1 << 22
+PIXELS = 1 << 20
 """Pixels of a batch in one channel: batches of large images are smaller, or a pass would take gigabytes."""
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]

@@ -92,7 +92,7 @@ class Evaluator:
 
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
         """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
-        parts = self._held_out()
+        parts = self.held_out()
         right, calibration = self._measure(network, method, ctx, parts)
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:
@@ -150,7 +150,7 @@ class Evaluator:
         place(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
-        for task, data in self._held_out().items():
+        for task, data in self.held_out().items():
             names = classes_present(data)
             if task == self._number or not len(data) or not can_answer(parent, task, names):
                 continue
@@ -170,7 +170,7 @@ class Evaluator:
     def during(self, network: Network, method: Method) -> Accuracy:
         """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""
         found: Accuracy = {}
-        for task, data in self._held_out().items():
+        for task, data in self.held_out().items():
             if len(data) and can_answer(network, task, classes_present(data)):
                 right = correct_on_task(network, data, task, method.predict_logits, self._inputs)
                 found[str(task)] = int(right.sum()) / len(data)
@@ -219,7 +219,7 @@ class Evaluator:
     def _head(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
 
-    def _held_out(self) -> dict[int, Dataset]:
+    def held_out(self) -> dict[int, Dataset]:
         """Held-out parts by task: those of earlier tasks that are still there, and the new one."""
         return {
             task.number: self._held_out_of(task)

@@ -34,6 +34,7 @@ from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
 from core.learn.inherited_state import inherit_state
+from core.learn.known_features import KnownFeatures
 from core.learn.loop import Loop, NonFinite, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
@@ -108,7 +109,7 @@ class Job:
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
         self._device = choose_device(spec.device)
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = Inputs(normalise, spec.image.channels, self._device)
+        self._inputs = KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit)
         self._warnings: list[str] = []
@@ -158,6 +159,7 @@ class Job:
         network, method = self._ancestors.network("parent"), self._method()
         check_fit(network, method, self._spec)
         self._phase("measure")
+        self._remember_features(network, method, data)
         if self._spec.task.held_out:
             self._log(log_lines.measuring(self._spec.parent.version))
         self._evaluator.before(network)
@@ -172,6 +174,15 @@ class Job:
                 "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
             )
         return run
+
+    def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
+        """Pass all images through the backbone once where no step moves it."""
+        if method.keeps_backbone:
+            base = None if self._ancestors.same else self._ancestors.network("base")
+            held_out = (part.images for part in self._evaluator.held_out().values())
+            self._inputs.remember_all(
+                parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
+            )
 
     def _inspect(self, network: Network, data: Dataset) -> None:
         """Look through the images with the parent (back on the CPU afterwards), before it learns them.
@@ -206,6 +217,7 @@ class Job:
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.network("parent"), self._method()
             check_fit(network, method, self._spec)
+            self._remember_features(network, method, data)
             run = self._built(network, method, data)
             if method.frozen_until_end_task:
                 self._inherit(method)

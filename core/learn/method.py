@@ -125,6 +125,8 @@ class Method:
         no_merge: why a recipe's `merge` does not work; "" where it does.
         no_feature_cache: why features are computed in each step even if the recipe says that they are cached;
             "" where the method can learn from cached ones.
+        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its features are computed
+            once for a whole job.
         inference: file in core/export/loading/networks that predicts with them; None: the network alone
             predicts.
     """
@@ -155,6 +157,7 @@ class Method:
     )
     no_merge: ClassVar[str] = ""
     no_feature_cache: ClassVar[str] = ""
+    keeps_backbone: bool = False
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper

@@ -64,6 +64,11 @@ class Inputs:
             self._shift = torch.tensor([m * 255 for m in mean], device=device)
             self._scale = torch.tensor([1 / (s * 255) for s in std], device=device)
 
+    @property
+    def has_features(self) -> bool:
+        """True where some images are answered by their features (`core/learn/known_features.py`)."""
+        return False
+
     def __call__(self, images: Tensor) -> Tensor:
         x = images.to(self.device, torch.float32, non_blocking=True)
         x = x.sub_(self._shift) if images.dtype != torch.float32 else x - self._shift

@@ -120,6 +120,11 @@ class Analytic(Method):
 
     # What is trained: nothing, but for the first task with `adapt`.
 
+    @property
+    def keeps_backbone(self) -> bool:  # type: ignore[override]
+        """True unless the first task adapts the backbone."""
+        return self.hyper.adapt is None
+
     def rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """In proportion to Σ |w h|, the most that the terms of a score can add up to: they are large and of opposite
         signs where a ridge has a low temperature or a discriminant divides by how little features vary."""

@@ -1,0 +1,101 @@
+"""Features of a backbone that no step of a job moves: each image passes through it once, whoever reads them.
+
+A job that solves for its classifier looks at its images several times: for labels that look wrong, for what production
+would say of them, to learn them, and to measure base, parent and new version. All read the same features. So these are
+computed first, a dataset after the other in its own order, and `KnownFeatures` then gives them in place of images.
+Nothing of it is stored: a job that is resumed computes the same bits again, because composition and order of its
+batches are those of the datasets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.networks import Network
+from core.learn.networks.network import in_eval
+from core.learn.precision import Inputs, place
+from core.protocol.architecture import Normalisation
+
+BATCH = 32
+"""Images of one pass."""
+MEMORY_BYTES = 256 << 20
+"""Features beyond this size are computed whenever they are read."""
+
+
+class KnownFeatures(Inputs):
+    """Inputs that give features float32 [N, D] of images that are known, in place of images [N, C, S, S].
+
+    Networks return such features as they are (`Network.features`). Batches with any unknown image stay images.
+    """
+
+    def __init__(self, normalise: Normalisation | None, channels: int, device: torch.device) -> None:
+        super().__init__(normalise, channels, device)
+        self._known: dict[bytes, Tensor] = {}
+        self._bytes = 0
+
+    @property
+    def has_features(self) -> bool:
+        """True once features are known."""
+        return bool(self._known)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if self._known and images.dtype == torch.uint8:
+            found = [self._known.get(key) for key in _keys(images)]
+            if found and all(row is not None for row in found):
+                return torch.stack([row for row in found if row is not None]).to(self.device)
+        return super().__call__(images)
+
+    def remember(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
+        """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their order.
+
+        Equal images keep the features of the first. `alive` is called after each batch.
+        """
+        with in_eval(network), torch.no_grad():
+            for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+                if self._bytes >= MEMORY_BYTES:
+                    return
+                features = network.features(super().__call__(part), None).float().cpu()
+                for key, row in zip(_keys(part), features, strict=True):
+                    if key not in self._known:
+                        self._known[key] = row
+                        self._bytes += row.nbytes
+                alive()
+
+    def remember_all(
+        self, parent: Network, base: Network | None, parts: Iterable[Tensor], alive: Callable[[], None]
+    ) -> None:
+        """Compute the features of all images of a job; nothing where its versions do not share one plain backbone.
+
+        Args:
+            parent: the network that the job starts from; back on the CPU afterwards.
+            base: that of version 0; None: the parent is version 0.
+            parts: images of each dataset.
+        """
+        networks = [parent] if base is None else [parent, base]
+        if self.has_features or any(type(each).features is not Network.features for each in networks):
+            return
+        if base is not None and not _are_equal(parent.backbone, base.backbone):
+            return
+        place(parent, self.device)
+        for images in parts:
+            self.remember(parent, images, alive)
+        parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _are_equal(a: nn.Module, b: nn.Module) -> bool:
+    """Return True if both have the same tensors, bit for bit."""
+    ours, theirs = a.state_dict(), b.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        tensor.shape == theirs[name].shape and bool(torch.equal(tensor, theirs[name]))
+        for name, tensor in ours.items()
+    )
+
+
+def _keys(images: Tensor) -> list[bytes]:
+    """A digest of each image."""
+    pixels = images.cpu().contiguous().numpy()
+    return [hashlib.blake2b(pixels[number].data, digest_size=16).digest() for number in range(len(pixels))]
