@@ -1307,7 +1307,10 @@ class Measured(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Shape):
-    """The memory of the version that `production` names; empty where the method keeps none."""
+    """The memory of the version that `production` names; empty where the method keeps none.
+
+    `items` counts stored images; features are no images, and their part counts them.
+    """
 
     version: int
     bytes: int

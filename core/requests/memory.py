@@ -21,7 +21,7 @@ from core.errors import StoreCorrupt
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
 from core.protocol.manifest import FEATURES, REST, Manifest
-from core.protocol.part_types import PRIVATE_TYPES
+from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.times import rfc3339
@@ -68,7 +68,7 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     return {
         "version": number,
         "bytes": sum(part["bytes"] for part in shown),
-        "items": sum(part["items"] or 0 for part in shown),
+        "items": sum(part["items"] or 0 for part in shown if part["type"] in IMAGE_TYPES),
         "parts": shown,
     }
 

@@ -28,7 +28,10 @@ class PartMemory(TypedDict):
 
 
 class MemoryOut(TypedDict):
-    """The memory of the version that `production` names; empty where the method keeps none."""
+    """The memory of the version that `production` names; empty where the method keeps none.
+
+    `items` counts stored images; features are no images, and their part counts them.
+    """
 
     version: int
     bytes: int
