@@ -118,11 +118,17 @@ def print_six(streams: dict[str, Features]) -> None:
 
 
 def with_few(found: Features, rare: int, few: int) -> Said:
-    """Answer all held-out images by a head whose class `rare` has so many images; of none it has no row."""
+    """Answer held-out images by a head whose class `rare` has so many images; of none it has no row.
+
+    Of the class `rare` one image is held out, as of a batch of six.
+    """
     kept = closed_forms.keep_few(found.labels, rare, few)
     labels = found.labels[kept]
     if few:
-        return ask(fit_auto(found.train[kept], labels, found.classes), found.held_out, found.expected)
+        asked = found.expected != rare
+        asked[(~asked).nonzero()[0]] = True
+        scores = fit_auto(found.train[kept], labels, found.classes)
+        return ask(scores, found.held_out[asked], found.expected[asked])
     scores = fit_auto(found.train[kept], labels - (labels > rare).long(), found.classes - 1)
     old = found.expected != rare
     expected = found.expected[old]
