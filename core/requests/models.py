@@ -5,62 +5,46 @@ recipe is stored as it was given, a patch over the defaults, and shown resolved;
 tasks only.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypedDict, cast
+from collections.abc import Sequence
+from typing import cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core import imagenet_base
 from core.db.session import Database
 from core.db.tables import Alias, Export, Model, Version
-from core.errors import Invalid, NameTaken
-from core.ids import new_id
 from core.line import line, words
-from core.line.checks import ALL_OFF, NEW_GATE
+from core.line.checks import NEW_GATE
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ListedModel, ModelOut, ModelPage, Scenario
 from core.protocol.answers.model_change import ModelChange, NewModel
-from core.protocol.answers.sure import AnswersSetting
-from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
-from core.protocol.gate import GateLimits, GateOut
+from core.protocol.gate import GateLimits
 from core.protocol.patch import RecipePatch
 from core.recipe import start
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
-from core.requests import attention, first_version, idempotency, model_summary, packaged, pretrained
+from core.requests import attention, idempotency, model_summary, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
-from core.requests.asked_model import AskedModel, asked_model
+from core.requests.asked_model import asked_model
 from core.requests.audit import record
+from core.requests.new_model import (
+    LINE,
+    add_model,
+    find_weights,
+    gate_of,
+    kept_data,
+    line_of,
+    require_free_name,
+    taken,
+)
 from core.requests.pages import Page, page
-from core.requests.size_warning import size_warning
 from core.requests.times import rfc3339
 from core.store import Blobs
-
-
-class Line(TypedDict):
-    """What the line does when something goes wrong, and how long that can be mended."""
-
-    on_held: str
-    on_rejected: str
-    on_failed: str
-    training_data_days: float
-    allow_lost_classes: bool
-
-
-LINE: Line = {
-    "on_held": "stop",
-    "on_rejected": "continue",
-    "on_failed": "continue",
-    "training_data_days": 7.0,
-    "allow_lost_classes": False,
-}
-"""The defaults."""
 
 
 def create(
@@ -89,11 +73,7 @@ def create(
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     asked = asked_model(catalogue, given, admission, terms.photos)
-    weights = None
-    if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.wanted(catalogue, asked.architecture, asked.base)
-        pretrained.require_room(db, actor, weights, terms)
-    packaged.store(blobs, asked.base, asked.images.image)
+    begins = find_weights(db, blobs, catalogue, actor, asked, terms)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -101,18 +81,9 @@ def create(
                 replay = idempotency.replayed(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
-            _name_free(session, actor, asked.name)
-            model = _new_row(asked, given, actor, now)
-            session.add(model)
-            session.flush()
+            require_free_name(session, actor.owner_id, asked.name)
             data: AuditData = {"name": asked.name, "scenario": asked.scenario}
-            record(session, actor, "model.create", model.id, data, now=now, model=model.id)
-            recipe = asked.resolved.recipe
-            if weights is None:
-                seed = int(recipe.get("seed", 0))
-                first_version.make(session, blobs, actor, model, seed, now, asked.images)
-            else:
-                pretrained.begin(session, blobs, actor, model, weights, recipe, terms, now)
+            model = add_model(session, blobs, actor, asked, given, begins, ("model.create", data), now)
             answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
@@ -120,37 +91,8 @@ def create(
     except IntegrityError as error:  # another request was faster, with the name or with the idempotency key
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise _taken(asked.name) from None
+        raise taken(asked.name) from None
     return answer, False
-
-
-def _new_row(asked: AskedModel, given: NewModel, actor: Actor, now: float) -> Model:
-    odd_size = size_warning(given.get("image") or {}, asked.images, asked.base)
-    return Model(
-        id=new_id("mdl"),
-        owner_id=actor.owner_id,
-        name=asked.name,
-        scenario=asked.scenario,
-        architecture=asked.architecture,
-        image=asked.images.image,
-        base=asked.base,
-        classes=asked.classes,
-        recipe=asked.recipe,
-        gate=_gate(NEW_GATE, given.get("gate") or {}, given.get("answers")),
-        answers=given.get("answers"),
-        keep_training_data=bool(given.get("keep_training_data", False)),
-        held_out=given.get("held_out") or "keep",
-        **_line(given),
-        warnings=[*asked.notes, *odd_size, *_kept_data(given), *asked.resolved.warnings],
-        description=given.get("description") or None,
-        tags=given.get("tags") or None,
-        fence=0,
-        next_task=1,
-        next_place=1,
-        next_version=1,
-        created_at=now,
-        deleted_at=None,
-    )
 
 
 def list_models(
@@ -226,8 +168,8 @@ def change(
             _forget_downloads(session, row)
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
-            row.gate = _gate(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
-        said = _line(patch)
+            row.gate = gate_of(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
+        said = line_of(patch)
         for name, default in LINE.items():
             if name in patch:
                 setattr(row, name, said.get(name, default))
@@ -236,7 +178,7 @@ def change(
         if "tags" in patch:
             row.tags = patch["tags"] or None
         if "training_data_days" in patch:  # decided now: what was said of the default at creation is over
-            row.warnings = [text for text in row.warnings if text not in _kept_data({})]
+            row.warnings = [text for text in row.warnings if text not in kept_data({})]
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
@@ -306,7 +248,7 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "base": model.base,
         "classes": model.classes,
         "recipe": completed(catalogue, model.scenario, model.recipe),
-        "gate": _gate(model.gate, {}, model.answers),
+        "gate": gate_of(model.gate, {}, model.answers),
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
@@ -321,55 +263,9 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "attention": waits,
         "description": model.description,
         "tags": list(model.tags or []),
+        "rebased_from": model.rebased_from,
         "created_at": rfc3339(model.created_at),
         "warnings": warnings,
-    }
-
-
-def _kept_data(given: Mapping[str, object]) -> list[str]:
-    """Said at creation, where the request left it open: images of people may not be kept by accident."""
-    if given.get("training_data_days") is not None or given.get("keep_training_data"):
-        return []
-    return [
-        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version "
-        "is published, so that it can be learned again after a rollback; training_data_days says how long "
-        "(0: not at all)."
-    ]
-
-
-def _line(given: ModelChange) -> dict[str, object]:
-    """What a request says of the line."""
-    settings: Mapping[str, object] = given
-    return {name: settings[name] for name in LINE if settings.get(name) is not None}
-
-
-def _gate(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
-    """All limits, those of the patch first; null where none is set, as in models from before a limit.
-
-    Raises Invalid: one needs what is not promised.
-    """
-    switched: GateLimits = {}
-    if patch.get("checks") is not None:
-        switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
-    limits: GateLimits = {**before, **switched, **patch}
-    if limits.get("min_coverage") is not None and answers is None:
-        raise Invalid(
-            "min_coverage limits how many answers are sure, and this model does not say when one is. Send "
-            '"answers": {"precision": 0.98} as well, or set min_coverage to null.',
-            fields=[{"field": "gate.min_coverage", "message": "only with answers.precision"}],
-        )
-    return {
-        "max_forgetting": limits.get("max_forgetting"),
-        "min_new_task": limits.get("min_new_task"),
-        "min_acc": limits.get("min_acc"),
-        "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
-        "max_negative_flips": limits.get("max_negative_flips"),
-        "min_coverage": limits.get("min_coverage"),
-        "forgotten": limits.get("forgotten"),
-        "confused": limits.get("confused"),
-        "class_lost": limits.get("class_lost"),
-        "drifted": limits.get("drifted"),
-        "learned_nothing": limits.get("learned_nothing"),
     }
 
 
@@ -377,17 +273,3 @@ def _forget_downloads(session: Session, model: Model) -> None:
     """Downloads say from when on an answer is sure: they are made again when they are asked for."""
     of_model = select(Version.id).where(Version.model_id == model.id)
     session.execute(delete(Export).where(Export.version_id.in_(of_model)))
-
-
-def _name_free(session: Session, actor: Actor, name: str) -> None:
-    query = select(Model.id).where(
-        Model.owner_id == actor.owner_id, Model.name == name, Model.deleted_at.is_(None)
-    )
-    if session.scalar(query) is not None:
-        raise _taken(name)
-
-
-def _taken(name: str) -> NameTaken:
-    return NameTaken(
-        f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
-    )

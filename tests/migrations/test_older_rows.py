@@ -56,6 +56,7 @@ ADDED: dict[str, dict[str, Row]] = {
     "0021": {"results": {"answers": None, "answers_bytes": None}},
     "0022": {"tasks": {"traces_sha256": None, "traces_bytes": None}},
     "0026": {"models": {"answers": None}},
+    "0027": {"models": {"rebased_from": None, "rebased_at": None}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 

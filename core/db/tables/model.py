@@ -75,6 +75,10 @@ class Model(Table):
     next_place: Mapped[int] = mapped_column(default=1)
     next_version: Mapped[int] = mapped_column(default=1)
     base_job: Mapped[str | None] = mapped_column(String(40))  # fetches its base; null: version 0 is there
+    rebased_from: Mapped[str | None] = mapped_column(
+        String(40)
+    )  # the model that it was made from, to replace it
+    rebased_at: Mapped[float | None]  # since when it stands in that one's place; null: not yet
     created_at: Mapped[float]
     deleted_at: Mapped[float | None]
     __table_args__ = (
@@ -91,6 +95,7 @@ class Model(Table):
             "ix_models_name", "name", "id", where="deleted_at IS NULL"
         ),  # an administrator's look-up by name
         partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
+        partial_index("ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"),
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
     )
 

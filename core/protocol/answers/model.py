@@ -25,6 +25,8 @@ class ModelOut(TypedDict):
 
     `answers`: what is promised of sure answers; null: none is called sure or not.
 
+    `rebased_from`: the id of the model that it was made from, to move that one to another base (`GET …/rebase`).
+
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.
     """
@@ -54,6 +56,7 @@ class ModelOut(TypedDict):
     attention: list[AttentionOut]
     description: str | None
     tags: list[str]
+    rebased_from: str | None
     created_at: str
     warnings: list[str]
 

@@ -1,0 +1,208 @@
+"""The rows of a new model: the model itself, and its version 0 or the job that brings it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import imagenet_base
+from core.db.session import Database
+from core.db.tables import Model
+from core.errors import Invalid, NameTaken
+from core.ids import new_id
+from core.line.checks import ALL_OFF, NEW_GATE
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.model_change import ModelChange, NewModel
+from core.protocol.answers.sure import AnswersSetting
+from core.protocol.base import PRETRAINED
+from core.protocol.catalogue import Catalogue
+from core.protocol.gate import GateLimits, GateOut
+from core.protocol.pretrained import Pretrained
+from core.requests import first_version, packaged, pretrained
+from core.requests.actor import Actor
+from core.requests.asked_model import AskedModel
+from core.requests.audit import record
+from core.requests.size_warning import size_warning
+from core.store import Blobs
+
+
+class Line(TypedDict):
+    """What the line does when something goes wrong, and how long that can be mended."""
+
+    on_held: str
+    on_rejected: str
+    on_failed: str
+    training_data_days: float
+    allow_lost_classes: bool
+
+
+LINE: Line = {
+    "on_held": "stop",
+    "on_rejected": "continue",
+    "on_failed": "continue",
+    "training_data_days": 7.0,
+    "allow_lost_classes": False,
+}
+"""The defaults."""
+
+
+@dataclass(frozen=True)
+class BeginsWith:
+    """What a new model begins with: weights that a job may have to bring, None: what is there; and on which terms."""
+
+    weights: Pretrained | None
+    terms: pretrained.Terms
+
+
+def find_weights(
+    db: Database,
+    blobs: Blobs,
+    catalogue: Catalogue,
+    actor: Actor,
+    asked: AskedModel,
+    terms: pretrained.Terms,
+) -> BeginsWith:
+    """Find what a new model begins with, before its transaction; a base of the package is stored.
+
+    Raises:
+        Invalid: there are no such weights.
+        StorageFull: the owner has no room for them.
+    """
+    weights = None
+    if asked.base in (PRETRAINED, imagenet_base.NAME):
+        weights = pretrained.wanted(catalogue, asked.architecture, asked.base)
+        pretrained.require_room(db, actor, weights, terms)
+    packaged.store(blobs, asked.base, asked.images.image)
+    return BeginsWith(weights, terms)
+
+
+def add_model(
+    session: Session,
+    blobs: Blobs,
+    actor: Actor,
+    asked: AskedModel,
+    given: NewModel,
+    begins: BeginsWith,
+    audit: tuple[str, AuditData],
+    now: float,
+    *,
+    owner_id: str | None = None,
+) -> Model:
+    """Add a model of a free name with its version 0, or with the job that brings it.
+
+    Args:
+        audit: action and data of the row that the trail gets.
+        owner_id: of the model; None: the caller's.
+
+    Raises:
+        Invalid, NotFound: the base does not exist, or does not fit.
+        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
+    """
+    model = _new_row(asked, given, owner_id or actor.owner_id, now)
+    session.add(model)
+    session.flush()
+    action, data = audit
+    record(session, actor, action, model.id, data, now=now, model=model.id)
+    recipe = asked.resolved.recipe
+    if begins.weights is None:
+        first_version.make(session, blobs, actor, model, int(recipe.get("seed", 0)), now, asked.images)
+    else:
+        pretrained.begin(session, blobs, actor, model, begins.weights, recipe, begins.terms, now)
+    return model
+
+
+def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> Model:
+    odd_size = size_warning(given.get("image") or {}, asked.images, asked.base)
+    return Model(
+        id=new_id("mdl"),
+        owner_id=owner_id,
+        name=asked.name,
+        scenario=asked.scenario,
+        architecture=asked.architecture,
+        image=asked.images.image,
+        base=asked.base,
+        classes=asked.classes,
+        recipe=asked.recipe,
+        gate=gate_of(NEW_GATE, given.get("gate") or {}, given.get("answers")),
+        answers=given.get("answers"),
+        keep_training_data=bool(given.get("keep_training_data", False)),
+        held_out=given.get("held_out") or "keep",
+        **line_of(given),
+        warnings=[*asked.notes, *odd_size, *kept_data(given), *asked.resolved.warnings],
+        description=given.get("description") or None,
+        tags=given.get("tags") or None,
+        fence=0,
+        next_task=1,
+        next_place=1,
+        next_version=1,
+        created_at=now,
+        deleted_at=None,
+    )
+
+
+def kept_data(given: Mapping[str, object]) -> list[str]:
+    """Said at creation, where the request left it open: images of people may not be kept by accident."""
+    if given.get("training_data_days") is not None or given.get("keep_training_data"):
+        return []
+    return [
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version "
+        "is published, so that it can be learned again after a rollback; training_data_days says how long "
+        "(0: not at all)."
+    ]
+
+
+def line_of(given: ModelChange) -> dict[str, object]:
+    """What a request says of the line."""
+    settings: Mapping[str, object] = given
+    return {name: settings[name] for name in LINE if settings.get(name) is not None}
+
+
+def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
+    """All limits, those of the patch first; null where none is set, as in models from before a limit.
+
+    Raises Invalid: one needs what is not promised.
+    """
+    switched: GateLimits = {}
+    if patch.get("checks") is not None:
+        switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
+    limits: GateLimits = {**before, **switched, **patch}
+    if limits.get("min_coverage") is not None and answers is None:
+        raise Invalid(
+            "min_coverage limits how many answers are sure, and this model does not say when one is. Send "
+            '"answers": {"precision": 0.98} as well, or set min_coverage to null.',
+            fields=[{"field": "gate.min_coverage", "message": "only with answers.precision"}],
+        )
+    return {
+        "max_forgetting": limits.get("max_forgetting"),
+        "min_new_task": limits.get("min_new_task"),
+        "min_acc": limits.get("min_acc"),
+        "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
+        "max_negative_flips": limits.get("max_negative_flips"),
+        "min_coverage": limits.get("min_coverage"),
+        "forgotten": limits.get("forgotten"),
+        "confused": limits.get("confused"),
+        "class_lost": limits.get("class_lost"),
+        "drifted": limits.get("drifted"),
+        "learned_nothing": limits.get("learned_nothing"),
+    }
+
+
+def is_free(session: Session, owner_id: str, name: str) -> bool:
+    """Return whether no model of an owner has a name."""
+    query = select(Model.id).where(Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None))
+    return session.scalar(query) is None
+
+
+def require_free_name(session: Session, owner_id: str, name: str) -> None:
+    """Raises NameTaken where the owner has a model of this name."""
+    if not is_free(session, owner_id, name):
+        raise taken(name)
+
+
+def taken(name: str) -> NameTaken:
+    """Make the error for a name that another model of the owner has."""
+    return NameTaken(
+        f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
+    )
