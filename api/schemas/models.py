@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from api.schemas.common import Body, Prose
+from api.schemas.common import Body, Prose, Reason
 from core import characters
 from core.ids import NAME_PATTERN
 from core.protocol.answers.model import Scenario
@@ -168,3 +168,19 @@ class ModelPatch(Body):
     allow_lost_classes: MayLose | None = None
     description: Description | None = None
     tags: Tags | None = None
+
+
+class RebaseIn(Body):
+    """The base to which a model moves, as for a new model, and the name of the model that is to replace it."""
+
+    base: Annotated[str, StringConstraints(min_length=1, max_length=40)] | VersionRef
+    name: Annotated[Name | None, Field(description="Default: the model's own with -rebased")] = None
+
+
+class RebaseFinish(Body):
+    """Why production moves, and what happens where tasks have not arrived or are not measured."""
+
+    reason: Reason | None = None
+    missing: Annotated[
+        Literal["refuse", "allow"], Field(description="Whether production moves though something is missing")
+    ] = "refuse"

@@ -38,6 +38,8 @@ COMMANDS = (
         'tasks {verb} {model} {id} --reason "WHY"',
     ),
     (r"POST /v1/models/[^/]+/tasks", "submit {model} MENDED.zip"),
+    (r"POST /v1/models/[^/]+/rebase", "models rebase {model} --base BASE"),
+    (r"POST /v1/models/[^/]+/rebase/finish", "models rebase {model} --finish"),
     (r"DELETE /v1/models/[^/]+", "models rm {model}"),
 )
 """Requests of the API, and the commands that make them."""
@@ -52,6 +54,12 @@ OPTIONS = (
         r"PUT /v1/models/(?P<model>[^/\s]+)/aliases/production can",
         r"`perennial promote \g<model> VERSION` can",
     ),
+    (
+        r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts",
+        r"`perennial models rebase \g<model> --back` puts",
+    ),
+    (r"GET /v1/models/(?P<model>[^/\s]+)/rebase\b", r"`perennial models rebase \g<model> --status`"),
+    (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
     (r"\?task=", "--task"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )

@@ -56,7 +56,7 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
         a, b = said.a == said.truth, said.b == said.truth
         found = flips.count(a, b)
         total += found
-        tasks.append({"task": said.task.number, "name": said.task.name, **_told(found)})
+        tasks.append({"task": said.task.number, "name": said.task.name, **flips_to_json(found)})
         counted = flips.count_by(said.truth, len(words.names), a, b)
         for number in np.flatnonzero(counted.sum(1)).tolist():
             by_class[number] = by_class.get(number, Flips()) + Flips(*counted[number].tolist())
@@ -67,7 +67,7 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
         "model": pair.model,
         "a": _version(pair.a),
         "b": _version(pair.b),
-        "totals": _told(total),
+        "totals": flips_to_json(total),
         "tasks": tasks,
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
@@ -125,7 +125,8 @@ def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str
     return found
 
 
-def _told(found: Flips) -> answers.Flips:
+def flips_to_json(found: Flips) -> answers.Flips:
+    """Show counts with their rate, its interval and the p of McNemar's test."""
     interval = flips.wilson(found.negative, found.n)
     return {
         **_counts(found),

@@ -1,4 +1,4 @@
-"""models: list, create, show, set, rm."""
+"""models: list, create, show, set, rebase, rm, memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from perennial import words
 from perennial.cli.command import RECIPE, Shell, command, json_value
 from perennial.cli.output import Cell, fields, say, size, table, when
+from perennial.cli.rebase import rebase
 from perennial.types import ListedModel, Model
 
 Work = TypeVar("Work", bound=Callable[..., Any])
@@ -18,7 +19,10 @@ STOP = click.Choice(["stop", "continue"])
 
 @click.group("models")
 def models() -> None:
-    """Make, list, show, change and delete models."""
+    """Make, list, show, change, rebase and delete models."""
+
+
+models.add_command(rebase)
 
 
 @command("list", models)

@@ -13,11 +13,13 @@ class AuditData(ModelChange, _Moved, total=False):
 
     `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
     `host`: of a webhook's address; `changed`: names of its fields;
+    `former_name`: of a model that took another one's name;
     `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that
     is too large to be kept, which has so many `bytes`.
     """
 
     name: str
+    former_name: str
     host: str
     events: list[str]
     changed: list[str]

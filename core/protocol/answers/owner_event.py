@@ -29,7 +29,8 @@ class VersionMade(TypedDict):
 class AliasMoved(TypedDict):
     """An alias came to another version; `version` null: it was deleted, `previous` null: it is new.
 
-    `cause`: create, publish, set, rollback, follow or delete.
+    `cause`: create, publish, set, rollback, follow, delete or rebase: the model took the name, and so the place, of
+    another one.
     """
 
     alias: str

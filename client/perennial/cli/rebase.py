@@ -1,0 +1,177 @@
+"""models rebase: move a model to a better base."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+import click
+
+from perennial import words
+from perennial.cli.command import REASON, Shell, command, json_value
+from perennial.cli.output import Cell, say, table
+from perennial.types import Rebase, RebaseTask, Share
+
+SHORT_SHA = 12
+"""Digits of an archive's SHA-256 that a person compares."""
+
+
+@command("rebase", short_help="Move a model to a better base.")
+@click.argument("model")
+@click.option("--base", metavar="NAME|ID|JSON", help="Begin: the base to move to, as of `models create`.")
+@click.option("--name", metavar="NAME", help="With --base: of the new model. Default: MODEL-rebased.")
+@click.option("--status", is_flag=True, help="Tell what has arrived, and compare both models.")
+@click.option(
+    "--finish", is_flag=True, help="Compare both and move production: the new model takes the name."
+)
+@click.option("--back", is_flag=True, help="Put the old model back where production has moved.")
+@click.option("--allow-missing", is_flag=True, help="With --finish: also where something is missing.")
+@REASON
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rebase(
+    shell: Shell,
+    model: str,
+    base: str | None,
+    name: str | None,
+    status: bool,
+    finish: bool,
+    back: bool,
+    allow_missing: bool,
+    reason: str | None,
+    yes: bool,
+) -> None:
+    """Move MODEL to a better base: a new model beside it learns what images are kept of, and the rest is sent again.
+
+    Begin with --base, look with --status, and end with --finish. Production stays where it is until then. MODEL is
+    either of both models.
+    """
+    if sum((base is not None, status, finish, back)) != 1:
+        raise click.UsageError("Say one of --base BASE, --status, --finish and --back.")
+    if base is not None:
+        asked = json_value(base) if base.startswith("{") else base
+        begun = shell.client().models.rebase(model, asked, name=name)
+        shell.answer(begun, lambda: _begun(begun))
+        return
+    if status:
+        found = shell.client().models.rebase_status(model)
+        shell.answer(found, lambda: _compared(found))
+        return
+    _move(shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes)
+
+
+def _move(
+    shell: Shell,
+    model: str,
+    missing: Literal["refuse", "allow"],
+    reason: str | None,
+    *,
+    is_back: bool,
+    yes: bool,
+) -> None:
+    """Show the comparison, ask, and move production there or back."""
+    client = shell.client()
+    found = client.models.rebase_status(model)
+    if not shell.is_json:
+        _compared(found, with_next=False)
+    comes, goes = (found.old, found.new) if is_back else (found.new, found.old)
+    is_possible = (
+        is_back or found.ready or missing == "allow"
+    )  # else the service refuses, and says what is missing
+    if is_possible and not yes:
+        click.confirm(
+            f"Give {comes.name} the name {goes.name}, by which clients ask for it", abort=True, err=True
+        )
+    moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
+    shell.answer(moved, lambda: _moved(moved, is_back=is_back))
+
+
+def _begun(found: Rebase) -> None:
+    base = found.new.base if isinstance(found.new.base, str) else "another version"
+    say(
+        f"{found.new.name} is made beside {found.old.name}: it starts from {base} and reads images of "
+        f"{found.new.image.size} pixels. Production stays with {found.old.name}."
+    )
+    columns = ("task", "name", "classes", "images", "what happens")
+    rows: list[tuple[Cell, ...]] = [
+        (one.task, one.name, ", ".join(one.classes), one.images, _arrival(one)) for one in found.tasks
+    ]
+    table(columns, rows, "There is no task.")
+    for warning in found.warnings:
+        say(f"warning: {words.by_commands(warning)}")
+    _commands(found)
+    say(f"Compare both at any time:\n  perennial models rebase {shlex.quote(found.new.name)} --status")
+
+
+def _compared(found: Rebase, *, with_next: bool = True) -> None:
+    columns = ("task", "name", "in the new model", "images", "old", "new", "worse", "better", "p")
+    rows = [_row(one) for one in found.tasks]
+    total = found.totals
+    rows.append(
+        (
+            *("all", None, None, total.flips.n),
+            *(_accuracy(total.old), _accuracy(total.new)),
+            *(total.flips.negative, total.flips.positive, total.flips.mcnemar_p),
+        )
+    )
+    table(columns, rows, "There is no task.")
+    if total.old is not None and total.new is not None:
+        say(
+            f"On {total.flips.n} held-out images {found.old.name} (version {found.old.version}) is right on "
+            f"{_interval(total.old)} and {found.new.name} (version {found.new.version}) on {_interval(total.new)}: "
+            f"{total.flips.negative} got worse, {total.flips.positive} better; p of no difference "
+            f"{total.flips.mcnemar_p:.3g} (McNemar)."
+        )
+    for one in found.tasks:
+        if one.detail is not None:
+            say(f"task {one.task}: {words.by_commands(one.detail)}")
+    for warning in found.warnings:
+        say(f"warning: {words.by_commands(warning)}")
+    if with_next:
+        _commands(found)
+        say(words.by_commands(found.next))
+
+
+def _moved(found: Rebase, *, is_back: bool) -> None:
+    there, beside = (found.old, found.new) if is_back else (found.new, found.old)
+    say(f"{there.name} is model {there.id} now, with version {there.version} in production.")
+    say(f"The other one is {beside.name}.")
+    if not is_back:
+        say(f"To go back:\n  perennial models rebase {shlex.quote(there.name)} --back")
+
+
+def _commands(found: Rebase) -> None:
+    """Print what sends the batches that have not arrived."""
+    again = [one for one in found.tasks if one.arrival == "send_again"]
+    if not again:
+        return
+    say("Send these batches again, each as the file that was sent then:")
+    for one in again:
+        named = "" if one.name is None else f" --name {shlex.quote(one.name)}"
+        drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
+        say(f"  perennial submit {shlex.quote(found.new.name)} FILE{named}{drop}")
+        say(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
+
+
+def _arrival(task: RebaseTask) -> str:
+    if task.arrival == "relearned":
+        return "learned from the images that are kept"
+    return "its archive must be sent again" if task.arrival == "send_again" else "was sent again"
+
+
+def _row(task: RebaseTask) -> tuple[Cell, ...]:
+    where = "missing" if task.new_task is None else f"task {task.new_task}, {task.standing}"
+    flips = task.flips
+    return (
+        *(task.task, task.name, where, None if task.old is None else task.old.total),
+        *(_accuracy(task.old), _accuracy(task.new)),
+        *((None, None, None) if flips is None else (flips.negative, flips.positive, flips.mcnemar_p)),
+    )
+
+
+def _accuracy(share: Share | None) -> float | None:
+    return None if share is None else share.accuracy
+
+
+def _interval(share: Share) -> str:
+    low, high = share.interval
+    return f"{share.accuracy:.1%} ({low:.1%} to {high:.1%})"

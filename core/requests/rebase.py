@@ -1,0 +1,333 @@
+"""A model begins its way to a better base: a new model beside it, which learns what images are kept of.
+
+The new model is as the old one is but for its base. Tasks whose images are stored in the form that the new base reads
+are learned from the same blobs; the archives of all others must be sent again.
+"""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core import imagenet_base, packaged_base
+from core.db import job_log, references
+from core.db import jobs as job_rows
+from core.db.session import Database
+from core.db.tables import Base, Model, Task
+from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
+from core.ids import new_id
+from core.line.coverage import taught
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.model_change import NewModel
+from core.protocol.answers.rebase import RebaseOut
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.base import PRETRAINED, ModelBase
+from core.protocol.catalogue import Catalogue
+from core.recipe import start
+from core.recipe.resolve import completed
+from core.requests import idempotency, jobs, pretrained, quota
+from core.requests.actor import Actor, find_model
+from core.requests.admission import ANY, Admission, work_of
+from core.requests.asked_model import AskedModel, asked_model
+from core.requests.base_advice import architecture_of
+from core.requests.new_model import (
+    BeginsWith,
+    add_model,
+    find_weights,
+    gate_of,
+    is_free,
+    require_free_name,
+    taken,
+)
+from core.requests.rebase_comparison import Comparison, to_json
+from core.requests.rebase_plan import make_plan, open_rebase_of, production_of
+from core.store import Blobs
+
+MAX_NAME = 63
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request says: the new base, and the name of the new model; None: the old one's with `-rebased`."""
+
+    base: ModelBase
+    name: str | None = None
+
+
+def begin(
+    db: Database,
+    blobs: Blobs,
+    catalogue: Catalogue,
+    actor: Actor,
+    model: str,
+    given: Asked,
+    repeat: idempotency.Request | None = None,
+    admission: Admission = ANY,
+    terms: pretrained.Terms = pretrained.ANY,
+) -> tuple[RebaseOut, list[str], bool]:
+    """Make the new model and let it learn what is kept, in one transaction.
+
+    Returns:
+        The rebase, jobs to ring for, and whether it is a replay of an earlier answer.
+
+    Raises:
+        NotFound: the caller sees no such model, or none that the base names.
+        Invalid: an unknown base, or the one that the model has; a name that no model may have.
+        WrongState: nothing is learned yet, or a rebase of the model is open.
+        NameTaken: the owner has a model of this name.
+        JobTooLarge, StorageFull, TooManyRequests: there is no room for the new model, or for its jobs.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    with db.read() as session:
+        old = find_model(session, actor, model)
+        fields = _new_model(session, catalogue, actor, old, given)
+    asked = _asked(catalogue, fields, old, admission)
+    begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), asked, terms)
+    try:
+        with db.write() as session:
+            references.share(session)
+            now = db.now(session)
+            replay = idempotency.replayed(session, actor, repeat, now)
+            if replay is not None:
+                return cast(RebaseOut, replay.body), [], True
+            order = _Order(session, blobs, catalogue, actor, admission, terms, now)
+            answer, rung = _begun(
+                order, find_model(session, actor, old.id, lock=True), asked, fields, begins, given
+            )
+            location = {"Location": f"/v1/models/{answer['new']['id']}/rebase"}
+            idempotency.remember(session, actor, repeat, 201, location, answer, now)
+    except IntegrityError as error:  # another request was faster, with the name or with the idempotency key
+        if repeat is not None and "idempotency" in str(error.orig):
+            raise idempotency.in_flight() from None
+        raise taken(asked.name) from None
+    return answer, rung, False
+
+
+def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
+    """Find a name that no model of the owner has: `<stem>-<ending>`, with a number where that is taken."""
+    number = 1
+    while True:
+        tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
+        name = stem[: MAX_NAME - len(tail)] + tail
+        if is_free(session, owner_id, name):
+            return name
+        number += 1
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Who rebases, with what; `now`: seconds since the epoch."""
+
+    session: Session
+    blobs: Blobs
+    catalogue: Catalogue
+    actor: Actor
+    admission: Admission
+    terms: pretrained.Terms
+    now: float
+
+
+def _require_rebasable(session: Session, old: Model) -> None:
+    production = production_of(session, old)
+    if production is None or not taught(production.manifest):
+        raise WrongState(
+            f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: create a new model on "
+            "the other base.",
+            extra={"state": "fetching" if production is None else "ready"},
+        )
+    begun = open_rebase_of(session, old)
+    if begun is not None:
+        raise WrongState(
+            f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
+            f"GET /v1/models/{begun.name}/rebase says how far it is; delete that model to begin from the start.",
+            extra={"state": "open", "new": begun.id},
+        )
+
+
+def _new_model(session: Session, catalogue: Catalogue, actor: Actor, old: Model, given: Asked) -> NewModel:
+    """The request that would create the new model."""
+    fields = cast(
+        NewModel,
+        {
+            "name": given.name or free_name(session, old.owner_id, old.name, "rebased"),
+            "scenario": old.scenario,
+            "recipe": dict(old.recipe),
+            "gate": gate_of(old.gate, {}, old.answers),
+            "answers": old.answers,
+            "keep_training_data": old.keep_training_data,
+            "held_out": old.held_out,
+            "on_held": old.on_held,
+            "on_rejected": old.on_rejected,
+            "on_failed": old.on_failed,
+            "training_data_days": old.training_data_days,
+            "allow_lost_classes": old.allow_lost_classes,
+            "description": old.description,
+            "tags": old.tags,
+            "classes": old.classes if old.scenario == "data" else None,
+        },
+    )
+    return cast(NewModel, {**fields, **_start_from(session, actor, old, given.base)})
+
+
+def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> dict[str, object]:
+    """Base, architecture and image of the new model, as a request says them.
+
+    Raises:
+        Invalid: there is no such base, it is the one that the model has, or it says no architecture.
+        NotFound: the caller sees no model that it names.
+    """
+    found: dict[str, object]
+    if not isinstance(base, str):
+        source = find_model(session, actor, base["model"])
+        base = {"model": source.id, "version": base["version"]}
+        found = {"architecture": source.architecture, "image": dict(source.image)}
+    elif base in (start.RANDOM, PRETRAINED):
+        raise _refused(
+            f"{base!r} is no base to move to: it does not say which network. Name one of the package "
+            f"({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id (POST /v1/bases), or a "
+            'version: {"model": "…", "version": 1}.'
+        )
+    elif base.startswith(packaged_base.PREFIX):
+        found = _of_package(old, base)
+    else:
+        row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
+        if row is None:
+            raise _refused(
+                f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}, and "
+                "GET /v1/bases has the uploaded ones."
+            )
+        found = {"architecture": architecture_of(row.architecture), "image": dict(row.architecture["image"])}
+    if base == old.base:
+        raise _refused(f"{old.name!r} starts from this base already: name another one.")
+    return {"base": base, **found}
+
+
+def _of_package(old: Model, base: str) -> dict[str, object]:
+    if base == imagenet_base.NAME:
+        return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
+    if base == packaged_base.PACKAGED:
+        known = packaged_base.packaged()
+        return {
+            "architecture": known.architecture,
+            "image": {"size": known.size, "channels": old.image["channels"]},
+        }
+    raise _refused(
+        f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}."
+    )
+
+
+def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
+    """The new model, checked; with the seed alone of the old recipe where the rest does not work on the new base."""
+    try:
+        return asked_model(catalogue, given, admission)
+    except (InvalidRecipe, JobTooLarge) as error:
+        seed = completed(catalogue, old.scenario, old.recipe).get("seed", 0)
+        found = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
+        method = found.resolved.recipe["method"]["name"]
+        note = (
+            f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): the new model learns "
+            f"by the default, {method}."
+        )
+        return replace(found, notes=[*found.notes, note])
+
+
+def _begun(
+    order: _Order, old: Model, asked: AskedModel, fields: NewModel, begins: BeginsWith, given: Asked
+) -> tuple[RebaseOut, list[str]]:
+    """Add the new model and its jobs; the answer, and the jobs to ring for. The old model's row is held."""
+    session, now = order.session, order.now
+    _require_rebasable(session, old)
+    if given.name is None:
+        asked = replace(asked, name=free_name(session, old.owner_id, old.name, "rebased"))
+    require_free_name(session, old.owner_id, asked.name)
+    data: AuditData = {"name": asked.name, "model": old.id}
+    audit = ("model.rebase", data)
+    new = add_model(
+        session, order.blobs, order.actor, asked, fields, begins, audit, now, owner_id=old.owner_id
+    )
+    new.rebased_from = old.id
+    session.flush()
+    rung = [] if new.base_job is None else [new.base_job]
+    rung += _relearn(order, old, new, asked.resolved.recipe)
+    session.flush()
+    answer = to_json(Comparison(make_plan(session, old, new), {}))
+    answer["warnings"] += new.warnings
+    return answer, rung
+
+
+def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+    """Give the new model every task whose images are stored as it reads them; returns the jobs that learn them."""
+    if old.image != new.image:
+        return []
+    session, now = order.session, order.now
+    production = production_of(session, old)
+    numbers = [] if production is None else taught(production.manifest)
+    query = select(Task).where(Task.model_id == old.id, Task.number.in_(numbers)).order_by(Task.number)
+    kept = [task for task in session.scalars(query) if _is_kept(order.blobs, task)]
+    found = []
+    for task in kept:
+        twin = _twin(new, task, now)
+        session.add(twin)
+        session.flush()
+        job = jobs.new_job(new, twin, {}, recipe, now)
+        session.add(job)
+        session.flush()
+        job_rows.made(session, job, now)
+        text = (
+            f"Task {twin.number} is learned from the images that {old.name} keeps of its task {task.number}."
+        )
+        job_log.add(session, job.id, ("info", text), now)
+        found.append(job.id)
+    if found:
+        work = work_of(session, new, len(found))
+        order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
+        pixels = int(new.image["size"]) ** 2 * int(new.image["channels"])
+        images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in kept)
+        size = images * pixels + sum(task.traces_bytes or 0 for task in kept)
+        quota.take(session, new.owner_id, order.terms.max_owner_bytes, size)
+        quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
+    return found
+
+
+def _is_kept(blobs: Blobs, task: Task) -> bool:
+    """Whether both parts of a task are stored; the caller holds the lock on references."""
+    if task.data_deleted_at or task.train_deleted_at or task.held_out_deleted_at:
+        return False
+    parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256)
+    return None not in parts[:2] and all(blobs.has(part) for part in parts if part is not None)
+
+
+def _twin(new: Model, task: Task, now: float) -> Task:
+    """The same batch as the next task of the new model, by the same blobs."""
+    number = new.next_task
+    new.next_task += 1
+    return Task(
+        id=new_id("tsk"),
+        model_id=new.id,
+        number=number,
+        name=task.name,
+        sha256=task.sha256,
+        bytes=task.bytes,
+        archive_key=None,
+        media_type=task.media_type,
+        classes=dict(task.classes),
+        n_train=task.n_train,
+        n_held_out=task.n_held_out,
+        report=copy.deepcopy(task.report),
+        train_sha256=task.train_sha256,
+        held_out_sha256=task.held_out_sha256,
+        traces_sha256=task.traces_sha256,
+        traces_bytes=task.traces_bytes,
+        train_deleted_at=None,
+        held_out_deleted_at=None,
+        data_deleted_at=None,
+        warnings=[],
+        created_at=now,
+    )
+
+
+def _refused(message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": "base", "message": message}])

@@ -1,0 +1,226 @@
+"""Two models on the same held-out images: what the one that is to replace the other gets wrong and right.
+
+`core.requests.rebase_plan` decides in the database what is compared; the answers of both are read here, and belong
+where an API process does its heavy work.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from core import flips
+from core.db.session import Database
+from core.errors import StoreCorrupt
+from core.flips import Flips
+from core.ingest.answers import open_answers, open_ranked_answers
+from core.ingest.dataset import open_dataset
+from core.ingest.traces import read_traces
+from core.protocol.answers.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
+from core.requests.actor import Actor, files_of
+from core.requests.compare import flips_to_json
+from core.requests.rebase_plan import Measured, Plan, PlannedTask, find_rebase, make_plan
+from core.requests.times import rfc3339
+from core.store import Blobs
+
+Made = TypeVar("Made")
+_OTHER_LABELS = (
+    "Its held-out images have other labels in the new model, so that answers to them are not compared."
+)
+_OTHER_IMAGES = "Other images are held out in the new model, so that answers to them are not compared."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plan with what was read of it: flips by number of task, and the tasks that turned out to be other images."""
+
+    plan: Plan
+    flips: dict[int, Flips]
+
+
+def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+    """Compare both models as they are now.
+
+    Raises:
+        NotFound: the caller sees no such model, or no rebase of it.
+        StoreCorrupt: a file is missing or damaged; it says which, and what to do.
+    """
+    return to_json(compare(db, blobs, actor, model))
+
+
+def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
+    """Compare both models, image by image where the answers of both are kept. Raises as `read`."""
+    while True:
+        plan = _plan(db, actor, model)
+        try:
+            return _with_files(db, actor, plan, lambda plan=plan: _read(blobs, plan))  # type: ignore[misc]
+        except StoreCorrupt:
+            if _plan(db, actor, model) == plan:
+                raise  # else data was deleted between rows and files
+
+
+def to_json(found: Comparison) -> RebaseOut:
+    """Show a comparison in the contract's shape."""
+    plan = found.plan
+    tasks = [_task(task, found.flips.get(task.number)) for task in plan.tasks]
+    total = sum(found.flips.values(), Flips())
+    missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
+    missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
+    both = total.both_right
+    return {
+        "state": "open" if plan.finished_at is None else "finished",
+        "old": plan.old,
+        "new": plan.new,
+        "tasks": tasks,
+        "totals": {
+            "old": _share(both + total.negative, total.n),
+            "new": _share(both + total.positive, total.n),
+            "flips": flips_to_json(total),
+        },
+        "ready": plan.is_ready,
+        "missing": missing,
+        "next": _next(plan, missing),
+        "warnings": _warnings(plan, total),
+        "finished_at": rfc3339(plan.finished_at),
+    }
+
+
+def _plan(db: Database, actor: Actor, model: str) -> Plan:
+    with db.read() as session:
+        return make_plan(session, *find_rebase(session, actor, model))
+
+
+def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
+    """What `use` makes of the files of both models; damage is explained by the model that has it."""
+    if plan.old["deleted"]:
+        return use()
+    with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):
+        return use()
+
+
+def _read(blobs: Blobs, plan: Plan) -> Comparison:
+    found: dict[int, Flips] = {}
+    tasks: list[PlannedTask] = []
+    for task in plan.tasks:
+        if not task.by_image or task.old is None or task.new is None:
+            tasks.append(task)
+            continue
+        why, counted = _compared(blobs, task.old, task.new)
+        if counted is None:
+            tasks.append(replace(task, detail=why, missing=why, by_image=False))
+            continue
+        tasks.append(task)
+        found[task.number] = counted
+    return Comparison(replace(plan, tasks=tasks), found)
+
+
+def _compared(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
+    """Flips on the same images; None with the reason where the rows are not the same images."""
+    (truth, right), (other_truth, other_right) = (_said(blobs, side) for side in (old, new))
+    if len(truth) != len(other_truth) or not np.array_equal(truth, other_truth):
+        return _OTHER_LABELS, None
+    if old.traces is not None and new.traces is not None and _paths(blobs, old) != _paths(blobs, new):
+        return _OTHER_IMAGES, None
+    return "", flips.count(right, other_right)
+
+
+def _said(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
+    """True labels of the held-out images, and which of them the version answered right."""
+    assert side.answers is not None, "it is compared image by image"
+    path = blobs.fetch(side.answers)
+    rows = np.array(side.rows, np.str_)
+    ranked = open_ranked_answers(path)
+    if ranked is not None:
+        answers, truth = ranked.rows, _labels(rows, ranked.targets, side)
+    else:  # from before the true rows were kept beside the answers
+        assert side.held_out is not None, "answers are kept as long as the images"
+        answers, _ = open_answers(path)
+        _, numbers = open_dataset(blobs.fetch(side.held_out))
+        truth = np.array(side.labels, np.str_)[numbers]
+        if len(truth) != len(answers):
+            raise _corrupt(side, f"has {len(answers)} answers to {len(truth)} images")
+    return truth, _labels(rows, answers, side) == truth
+
+
+def _labels(rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured) -> npt.NDArray[np.str_]:
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(rows):
+        raise _corrupt(side, f"names row {int(found.max())} of a head with {len(rows)} classes")
+    return rows[found]
+
+
+def _corrupt(side: Measured, what: str) -> StoreCorrupt:
+    key = Blobs.key(side.answers or "")
+    return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
+
+
+def _paths(blobs: Blobs, side: Measured) -> list[str]:
+    """Paths of the held-out images in their archive, in the order of the dataset."""
+    assert side.traces is not None
+    try:
+        traces = read_traces(blobs.fetch(side.traces))
+    except ValueError as error:
+        raise StoreCorrupt(str(error), extra={"object": Blobs.key(side.traces)}) from error
+    return traces.names[len(traces.train) :]
+
+
+def _task(task: PlannedTask, found: Flips | None) -> RebaseTask:
+    comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
+    return {
+        "task": task.number,
+        "name": task.name,
+        "classes": task.classes,
+        "images": task.images,
+        "sha256": task.sha256,
+        "duplicates_policy": task.duplicates,
+        "arrival": task.arrival,
+        "new_task": task.new_task,
+        "standing": task.standing,
+        "arrived": task.arrived,
+        "old": _share_of(task.old),
+        "new": _share_of(task.new) if comparable else None,
+        "flips": None if found is None else flips_to_json(found),
+        "detail": task.missing or task.detail or None,
+    }
+
+
+def _share_of(measured: Measured | None) -> Share | None:
+    return None if measured is None else _share(measured.correct, measured.total)
+
+
+def _share(correct: int, total: int) -> Share | None:
+    interval = flips.wilson(correct, total)
+    if interval is None:
+        return None
+    return {"correct": correct, "total": total, "accuracy": correct / total, "interval": list(interval)}
+
+
+def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
+    old, new = plan.old["name"], plan.new["name"]
+    if plan.finished_at is not None:
+        return (
+            f"{new} stands in the place of {old}. POST /v1/models/{old}/rebase/finish puts {old} back there."
+        )
+    if missing:
+        more = f" {len(missing) - 1} more things are missing." if len(missing) > 1 else ""
+        return f"{missing[0]['detail']}{more}"
+    return (
+        f"Everything is compared. POST /v1/models/{new}/rebase/finish moves production: {new} takes the name {old}, "
+        "and the old model stays beside it under another name."
+    )
+
+
+def _warnings(plan: Plan, total: Flips) -> list[str]:
+    found = []
+    if total.negative > total.positive and flips.mcnemar(total.negative, total.positive) < 0.05:
+        found.append(
+            f"{plan.new['name']} is significantly worse: of {total.n} images it gets {total.negative} wrong that "
+            f"{plan.old['name']} gets right, and {total.positive} the other way round."
+        )
+    if plan.finished_at is None:
+        found.append(
+            f"Clients that name {plan.old['name']} by its name get the new model once production moves; those that use "
+            f"the id {plan.old['id']} must change it to {plan.new['id']}."
+        )
+    return found

@@ -1,0 +1,340 @@
+"""What of a model has arrived in the one that is to replace it: a task has where its archive is a task there too.
+
+All of it is asked of the database; `core.requests.rebase_comparison` reads what both answered image by image.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.tables import Alias, Model, Result, Task, Version
+from core.errors import NotFound
+from core.line import words
+from core.line.coverage import taught
+from core.line.line import PRODUCTION, version_of
+from core.line.standing import Standing, open_tasks, standings
+from core.protocol.answers.rebase import Arrival, RebaseSide
+from core.protocol.report import DuplicatesPolicy
+from core.requests.actor import Actor, find_model
+
+_UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A task's held-out part as one version in production answered it.
+
+    Attributes:
+        correct, total: images.
+        per_class: label → right answers and images.
+        answers, held_out, traces: digests of blobs; None: not kept.
+        rows: labels of the rows that answers name; labels: those of the dataset's numbers.
+    """
+
+    correct: int
+    total: int
+    per_class: Mapping[str, list[int]]
+    answers: str | None
+    held_out: str | None
+    traces: str | None
+    rows: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task of the old model's production, and what became of it in the new model.
+
+    Attributes:
+        images: that it has, of both parts; duplicates: how equal ones were treated.
+        new_task: its number there; arrived: whether production there was taught it.
+        old, new: what both answer on its held-out images; None: not measured.
+        missing: what is still to be done before production can move; "": nothing.
+        detail: why it is not compared, or not image by image; "": it is.
+        by_image: whether the answers of both can be compared image by image.
+    """
+
+    number: int
+    name: str | None
+    classes: list[str]
+    images: int
+    sha256: str
+    duplicates: DuplicatesPolicy
+    arrival: Arrival
+    new_task: int | None
+    standing: str | None
+    arrived: bool
+    old: Measured | None
+    new: Measured | None
+    missing: str = ""
+    detail: str = ""
+    by_image: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Both models as they are now, and each task; `waiting`: sentences about what else is missing."""
+
+    old: RebaseSide
+    new: RebaseSide
+    tasks: list[PlannedTask]
+    finished_at: float | None
+    waiting: list[str] = field(default_factory=list)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.waiting and not any(task.missing for task in self.tasks)
+
+
+def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+    """The old and the new model of the rebase that a model belongs to, whichever of both it is.
+
+    Of several the open one is meant, then the newest.
+
+    Raises:
+        NotFound: the caller sees no such model, or no rebase of it.
+    """
+    row = find_model(session, actor, model)
+    of_old = select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc())
+    made = list(session.scalars(of_old))
+    is_new, is_open = row.rebased_from is not None, row.rebased_at is None
+    there = [one for one in made if one.deleted_at is None and one.rebased_at is None]
+    if is_new and is_open:
+        return session.get_one(Model, row.rebased_from), row
+    if there:
+        return row, there[0]
+    if is_new:
+        return session.get_one(Model, row.rebased_from), row
+    finished = [one for one in made if one.rebased_at is not None]
+    if finished:
+        return row, finished[0]
+    raise NotFound(
+        f"Model {row.name!r} is not on its way to another base. "
+        f"Begin that with POST /v1/models/{row.name}/rebase."
+    )
+
+
+def open_rebase_of(session: Session, old: Model) -> Model | None:
+    """The new model of a rebase that is not finished; None: there is none."""
+    query = select(Model).where(
+        Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
+    )
+    return session.scalars(query.order_by(Model.id.desc()).limit(1)).one_or_none()
+
+
+def production_of(session: Session, model: Model) -> Version | None:
+    """The version in production; None while the base is fetched, or the model is deleted."""
+    alias = session.get(Alias, (model.id, PRODUCTION))
+    return None if alias is None else version_of(session, model, alias.version)
+
+
+def make_plan(session: Session, old: Model, new: Model) -> Plan:
+    """Say what of the old model's production has arrived in the new one, in a fixed number of queries."""
+    old_version, new_version = production_of(session, old), production_of(session, new)
+    sides = (_side(old, old_version), _side(new, new_version))
+    if old.deleted_at is not None:
+        text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
+        return Plan(*sides, [], new.rebased_at, [text])
+    tasks = _tasks(session, old, _taught(old_version))
+    there = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
+    where = standings(session, new.id, list(there.values()))
+    cells = (_cells(session, old, old_version), _cells(session, new, new_version))
+    known = set(_taught(new_version))
+    planned: list[PlannedTask] = []
+    first: dict[str, int] = {}
+    for task in tasks:
+        twin = there.get(task.sha256)
+        measured = (
+            _measured(old, old_version, task, cells[0]),
+            None if twin is None else _measured(new, new_version, twin, cells[1]),
+        )
+        one = _planned(old, new, task, twin, where, known, measured, first.get(task.sha256))
+        first.setdefault(task.sha256, task.number)
+        planned.append(one)
+    return Plan(*sides, planned, new.rebased_at, _waiting(session, old, new, [task.number for task in tasks]))
+
+
+def _side(model: Model, version: Version | None) -> RebaseSide:
+    return {
+        "id": model.id,
+        "name": model.name,
+        "deleted": model.deleted_at is not None,
+        "base": model.base,
+        "image": model.image,
+        "version": None if version is None else version.number,
+    }
+
+
+def _taught(version: Version | None) -> list[int]:
+    return [] if version is None else taught(version.manifest)
+
+
+def _tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
+    query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
+    return list(session.scalars(query))
+
+
+def _newest_by_archive(
+    session: Session, new: Model, archives: Collection[str], known: Collection[int]
+) -> dict[str, Task]:
+    """Digest of an archive → its task in the new model: one that production was taught, else the newest."""
+    query = select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
+    found = list(session.scalars(query))
+    by_archive = {task.sha256: task for task in found}
+    return by_archive | {task.sha256: task for task in found if task.number in known}
+
+
+def _cells(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
+    if version is None:
+        return {}
+    query = select(Result).where(Result.model_id == model.id, Result.version == version.number)
+    return {cell.task: cell for cell in session.scalars(query)}
+
+
+def _measured(
+    model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
+) -> Measured | None:
+    cell = cells.get(task.number)
+    if version is None or cell is None:
+        return None
+    is_kept = task.held_out_deleted_at is None and task.data_deleted_at is None
+    if model.scenario == "task":
+        head = version.manifest.head_of(task.number)
+        rows = list(head.classes) if head is not None else []
+    else:
+        rows = list(version.manifest.classes or model.classes or [])
+    return Measured(
+        cell.correct,
+        cell.total,
+        cell.per_class,
+        cell.answers,
+        task.held_out_sha256 if is_kept else None,
+        task.traces_sha256 if is_kept else None,
+        rows,
+        list(model.classes or []) if model.scenario == "data" else sorted(task.classes),
+    )
+
+
+def _planned(
+    old: Model,
+    new: Model,
+    task: Task,
+    twin: Task | None,
+    where: Mapping[int, Standing],
+    known: Collection[int],
+    measured: tuple[Measured | None, Measured | None],
+    same_as: int | None,
+) -> PlannedTask:
+    """A task with what became of it. same_as: an earlier task of the same archive."""
+    arrived = twin is not None and twin.number in known
+    missing, detail, by_image = "", "", False
+    if twin is None:
+        missing = _to_send(old, new, task)
+    elif not arrived:
+        missing = _under_way(new, twin, where[twin.number])
+    else:
+        detail, by_image = _compared(task, measured)
+        if not by_image and not _is_measured(task, measured):
+            missing = detail
+    if by_image and same_as is not None:
+        detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
+    arrival: Arrival = "send_again"
+    if twin is not None:  # what is taken over is added in the transaction that makes the model
+        arrival = "relearned" if twin.created_at == new.created_at else "sent"
+    return PlannedTask(
+        task.number,
+        task.name,
+        sorted(task.classes),
+        sum(task.classes.values()),
+        task.sha256,
+        task.report.get("duplicates_policy", "keep"),
+        arrival,
+        None if twin is None else twin.number,
+        None if twin is None else str(where[twin.number]),
+        arrived,
+        *measured,
+        missing=missing,
+        detail=detail,
+        by_image=by_image,
+    )
+
+
+def _to_send(old: Model, new: Model, task: Task) -> str:
+    name = words.called(task)
+    gone = (
+        f" Its images were deleted on {words.date(task.data_deleted_at)}, and nothing of them is kept."
+        if task.data_deleted_at is not None
+        else ""
+    )
+    return f"Send the archive of {name} to {new.name} again.{gone}"
+
+
+def _under_way(new: Model, twin: Task, standing: Standing) -> str:
+    name = words.called(twin)
+    if standing in _UNDER_WAY:
+        return f"Wait until {new.name} has learned {name}."
+    if standing is Standing.LEARNED:
+        return (
+            f"{new.name} has learned {name}, and the version in production there does not know it yet: "
+            "a version that knows one class waits for the next batch, and one that was put there by a person stays."
+        )
+    said = str(standing).replace("_", " ")
+    return f"{name[0].upper()}{name[1:]} of {new.name} is {said}. {words.SETTLED_BY}"
+
+
+def _compared(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
+    """Why a task cannot be compared image by image, "": it can; and whether it can."""
+    old, new = measured
+    if not _has_held_out(task, old):
+        return "It has no held-out images: nothing was measured.", False
+    if old is None or new is None:
+        side = "old" if old is None else "new"
+        return f"The version in production of the {side} model was not measured on it.", False
+    if not _is_same_part(old, new):
+        return (
+            f"Other images are held out in the new model ({new.total} beside {old.total}): its batch was sent with "
+            "another treatment of duplicates, or other images of it could be decoded.",
+            False,
+        )
+    if old.answers is None or new.answers is None:
+        side = "old" if old.answers is None else "new"
+        return f"The {side} model keeps no answers image by image, so that only counts are compared.", False
+    return "", True
+
+
+def _has_held_out(task: Task, old: Measured | None) -> bool:
+    return bool(task.n_held_out) and (old is None or old.total > 0)
+
+
+def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
+    """Whether nothing stands in the way: counted on the same images, or there are none."""
+    old, new = measured
+    if not _has_held_out(task, old):
+        return True
+    return old is not None and new is not None and _is_same_part(old, new)
+
+
+def _is_same_part(old: Measured, new: Measured) -> bool:
+    """Whether as many images of each class are held out."""
+    if old.total != new.total:
+        return False
+    of_old, of_new = ({label: cell[1] for label, cell in side.per_class.items()} for side in (old, new))
+    return not of_old or not of_new or of_old == of_new
+
+
+def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
+    """What else is missing than tasks of production."""
+    found = []
+    if new.base_job is not None:
+        found.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
+    unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
+    if unfinished:
+        listed = words.listed([str(number) for number in unfinished])
+        several = "s" * (len(unfinished) > 1)
+        found.append(
+            f"{old.name} is just learning its task{several} {listed}: wait for it, and send the same to {new.name}."
+        )
+    return found
