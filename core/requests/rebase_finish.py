@@ -84,17 +84,17 @@ def _require_ready(asked: Model, old: Model, new: Model, found: Comparison, miss
             f"{old.name!r} is the old model. Production moves with POST /v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    told = to_json(found)
-    if told["new"]["version"] in (None, 0):
+    shown = to_json(found)
+    if shown["new"]["version"] in (None, 0):
         raise WrongState(
-            f"{new.name!r} has nothing in production that could answer. {told['next']}",
-            extra={"state": "open", "missing": told["missing"]},
+            f"{new.name!r} has nothing in production that could answer. {shown['next']}",
+            extra={"state": "open", "missing": shown["missing"]},
         )
-    if told["missing"] and missing == "refuse":
+    if shown["missing"] and missing == "refuse":
         raise WrongState(
-            f"{new.name!r} cannot take the place of {old.name!r} yet: {told['next']} To move production all the same, "
+            f"{new.name!r} cannot take the place of {old.name!r} yet: {shown['next']} To move production all the same, "
             'send {"missing": "allow"}.',
-            extra={"state": "open", "missing": told["missing"]},
+            extra={"state": "open", "missing": shown["missing"]},
         )
 
 

@@ -188,6 +188,8 @@ def test_a_base_on_another_owners_version_is_not_found(
 def _body(path: str) -> dict[str, object] | None:
     if "/aliases/" in path and "rollback" not in path:
         return {"version": 1, "reason": "mine now"}
+    if path.endswith("/rebase"):
+        return {"base": "perennial/resnet20-cifar100"}
     if path.endswith("/versions/{version}"):
         return {"note": "mine now"}
     return {}

@@ -61,6 +61,8 @@ ACTIONS = {
     "POST /v1/models": "model.create",
     "PATCH /v1/models/{model}": "model.change",
     "DELETE /v1/models/{model}": "model.delete",
+    "POST /v1/models/{model}/rebase": "model.rebase",
+    "POST /v1/models/{model}/rebase/finish": "model.finish-rebase",
     "DELETE /v1/models/{model}/memory": "memory.delete",
     "POST /v1/models/{model}/tasks": "task.submit",
     "DELETE /v1/models/{model}/tasks/{n}/data": "task.delete-data",
@@ -153,6 +155,13 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     for _ in range(2):
         publish("pinned")
     assert client.post("/v1/models/pinned/aliases/production/rollback").status_code == 200
+    publish(create_model(client, "to-move"))
+    publish(create_model(client, "moving"))
+    begun = client.post(
+        "/v1/models/moving/rebase", json={"base": "perennial/resnet20-cifar100", "name": "moved"}
+    )
+    assert begun.status_code == 201, begun.text
+    publish("moved")
     lacking = submit(client, archive, "lacking")
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
@@ -186,6 +195,11 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
         "model.create": ("/v1/models", {"json": {"name": "fresh", **MODEL}}),
         "model.change": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
         "model.delete": ("/v1/models/unwanted", {}),
+        "model.rebase": ("/v1/models/to-move/rebase", {"json": {"base": "perennial/resnet20-cifar100"}}),
+        "model.finish-rebase": (
+            "/v1/models/moved/rebase/finish",
+            {"json": {"reason": "because", "missing": "allow"}},
+        ),
         "memory.delete": ("/v1/models/birds/memory", {}),
         "task.submit": ("/v1/models/birds/tasks", {"content": archive(a=2, b=2)}),
         "task.delete-data": ("/v1/models/birds/tasks/1/data", {}),

@@ -1,0 +1,118 @@
+"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a worker dies on the
+way."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import imagenet_base, packaged_base
+from perennial import Conflict
+from tests.e2e import small
+from tests.e2e.holder import Holder
+from tests.rest import Rest
+from tools import digits, service
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+IMAGES = 14
+"""Of each class in a batch; two of them are held out."""
+NAMES = ("week-31", "week-32")
+
+
+def take_few(archive: bytes) -> bytes:
+    """Keep some images of each class, without a test part: the service itself decides what is held out."""
+    found: dict[str, bytes] = {}
+    with zipfile.ZipFile(io.BytesIO(archive)) as source:
+        for label in sorted({name.split("/")[0] for name in source.namelist()}):
+            own = [name for name in source.namelist() if name.startswith(f"{label}/")]
+            found |= {name: source.read(name) for name in own[:IMAGES]}
+    return small.pack(found)
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("points")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[service.Service]:
+    """A service of its own: its worker is killed, and another has the job as soon as the short lease is over."""
+    settings = {
+        "PERENNIAL_THREADS": "1",
+        "PERENNIAL_LEASE_S": "4",
+        "PERENNIAL_POLL_S": "0.1",
+        "PERENNIAL_CHORES_S": "0.5",
+        "PERENNIAL_KILL_POINTS": str(points),
+    }
+    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
+        yield found
+
+
+def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_worker_dies(
+    site: service.Service, points: Path
+) -> None:
+    client = Rest(site.url, site.key)
+    batches = dict(zip(NAMES, (take_few(archive) for _, archive in digits.archives()), strict=False))
+    old = client.models.create("digits", base=packaged_base.PACKAGED)
+    assert old.image.size == 32
+    for name, batch in batches.items():
+        small.learn(client, "digits", batch, name=name)
+
+    plan = client.models.rebase("digits", imagenet_base.NAME)
+    assert plan.new.name == "digits-rebased" and plan.new.image.size == 224
+    assert [(one.name, one.arrival) for one in plan.tasks] == [(name, "send_again") for name in NAMES]
+
+    # In the middle of learning the first batch again the worker dies; production goes on by its name.
+    holder = Holder(points, site.process.pid)
+    holder.arm("job-evaluate")
+    first = client.submit("digits-rebased", batches["week-31"], name="week-31")
+    process = holder.wait()
+    zygote = process.parent()
+    worker = None if zygote is None else zygote.parent()
+    assert worker is not None and "worker.loop" in worker.cmdline()
+    worker.kill()
+    process.resume()
+    picture = small.take_first_image(batches["week-31"])
+    assert predict(client, "digits", picture) == predict(client, old.id, picture)
+
+    with pytest.raises(Conflict):
+        client.models.finish_rebase("digits-rebased")
+    second = client.submit("digits-rebased", batches["week-32"], name="week-32")
+    ends = [client.wait(job) for job in (first, second)]
+    assert [(end.state, end.attempt) for end in ends] == [("succeeded", 2), ("succeeded", 1)], ends
+
+    # Both are compared before anything moves, on the images that each of them held out by itself.
+    compared = client.models.rebase_status("digits")
+    assert compared.ready and compared.state == "open" and compared.old.id == old.id
+    assert [(one.arrival, one.new_task, one.flips.n if one.flips else 0) for one in compared.tasks] == [
+        ("sent", 1, 4),
+        ("sent", 2, 4),
+    ]
+    for side, version in ((compared.old, 2), (compared.new, 2)):
+        right = sum(
+            one["correct"] for one in client.get(f"/v1/models/{side.id}/versions/{version}/results")["items"]
+        )
+        share = compared.totals.old if side is compared.old else compared.totals.new
+        assert share is not None and (share.correct, share.total) == (right, 8)
+    assert client.models.retrieve("digits").id == old.id
+
+    moved = client.models.finish_rebase("digits-rebased", reason="photos")
+    assert moved.state == "finished" and moved.totals == compared.totals
+    assert client.models.retrieve("digits").id == plan.new.id
+    assert predict(client, "digits", picture) == predict(client, plan.new.id, picture)
+    assert predict(client, "digits", picture) != predict(client, "digits-before-rebase", picture)
+    small.learn(client, "digits", take_few(digits.archives()[2][1]), name="week-33")
+
+    back = client.models.finish_rebase("digits-before-rebase", reason="it was only a test")
+    assert back.old.name == "digits" and client.models.retrieve("digits").id == old.id
+
+
+def predict(client: Rest, model: str, picture: bytes) -> object:
+    """What production of a model says of a picture."""
+    files = [("image", ("one.png", picture, "image/png"))]
+    return client.call("POST", f"/v1/models/{model}/versions/production/predict", files=files).json()[
+        "predictions"
+    ]
