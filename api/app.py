@@ -45,6 +45,7 @@ from api.pages import model as model_page
 from api.pages import models as models_page
 from api.pages import new_model as new_model_page
 from api.pages import predict as predict_page
+from api.pages import rebase as rebase_page
 from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
@@ -131,6 +132,7 @@ ROUTERS = (
     models_page.router,
     new_model_page.router,
     checks_page.router,
+    rebase_page.router,
     predict_page.router,
     submit_page.router,
     model_page.router,

@@ -13,6 +13,7 @@ from api.pages.actions import buttons
 from api.pages.checks import describe_checked, describe_limits, list_off
 from api.pages.curves import curves
 from api.pages.heat import ROWS, heat
+from api.pages.rebase import find_shown
 from api.pages.render import page, root_of
 from api.pages.svg import coverage, reliability, tree
 from api.schemas.common import ModelPath
@@ -56,6 +57,7 @@ def show(
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = recipes.suggestions(db, catalogue(), actor, found["id"]) if again else []
     told: dict[str, object] = {"model": found, "jobs": recent, "waits": waits, "suggestions": suggestions}
+    told["rebase"] = find_shown(db, actor, found)
     told |= {"v": v, "t": t, "limits": describe_limits(found["gate"]), "off": list_off(found)}
     if found["state"] == "fetching":
         return page(request, "model.html", {**told, "history": None})

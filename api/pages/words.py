@@ -11,6 +11,8 @@ _BUTTONS = (
     (re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.{0,2000}?\}(?=\.(?: |\Z))"), ""),
     (re.compile(r"POST /v1/models/\S+/aliases/production/follow"), "A button on the model’s page"),
     (re.compile(r"PUT /v1/models/\S+/aliases/\S+ can"), "“Promote…” can"),
+    (re.compile(r"POST /v1/models/\S+/rebase/finish moves"), "“Move production…” moves"),
+    (re.compile(r"POST /v1/models/(\S+)/rebase/finish puts"), r"“Put \1 back…” puts"),
     (re.compile(r": POST /v1/jobs/\S+/retry with \{.{0,2000}?\}(?=\.(?: |\Z))"), " with “Learn it again…”"),
     (re.compile(r", and send POST /v1/jobs/\S+/retry(?=\.(?: |\Z))"), ", and press “Try again”"),
     (re.compile(r": POST /v1/jobs/\S+/retry(?=\.?(?: |\Z))"), ""),

@@ -19,9 +19,9 @@ from core.ingest.answers import open_answers, open_ranked_answers
 from core.ingest.dataset import open_dataset
 from core.ingest.traces import read_traces
 from core.protocol.answers.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
-from core.requests.actor import Actor, files_of
+from core.requests.actor import Actor, files_of, find_model
 from core.requests.compare import flips_to_json
-from core.requests.rebase_plan import Measured, Plan, PlannedTask, find_rebase, make_plan
+from core.requests.rebase_plan import Measured, Plan, PlannedTask, find_rebase, make_plan, search_rebase
 from core.requests.times import rfc3339
 from core.store import Blobs
 
@@ -48,6 +48,17 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
         StoreCorrupt: a file is missing or damaged; it says which, and what to do.
     """
     return to_json(compare(db, blobs, actor, model))
+
+
+def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
+    """Compare both models by the counts of the database alone; None where the model is in no rebase.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        pair = search_rebase(session, find_model(session, actor, model))
+        return None if pair is None else to_json(Comparison(make_plan(session, *pair), {}))
 
 
 def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:

@@ -29,13 +29,21 @@ Missing = Literal["refuse", "allow"]
 
 
 def finish(
-    db: Database, blobs: Blobs, actor: Actor, model: str, reason: str | None, missing: Missing = "refuse"
+    db: Database,
+    blobs: Blobs,
+    actor: Actor,
+    model: str,
+    reason: str | None,
+    missing: Missing = "refuse",
+    *,
+    seen: tuple[int, int] | None = None,
 ) -> RebaseOut:
     """Give the new model the old one's name; asked of the old model after that, give the name back to it.
 
     Args:
         reason: why, for the audit trail.
         missing: what happens where tasks have not arrived or are not measured.
+        seen: the versions in production of the old and the new model on the page that a person decided by.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
@@ -47,7 +55,7 @@ def finish(
     with db.write() as session:
         old, new = _locked(session, actor, model)
         plan = make_plan(session, old, new)
-        _require_compared(found.plan, plan)
+        _require_compared(found.plan, plan, seen)
         is_back = plan.finished_at is not None
         asked = old if find_model(session, actor, model).id == old.id else new
         if is_back:
@@ -66,11 +74,12 @@ def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     return find_rebase(session, actor, model)
 
 
-def _require_compared(before: Plan, now: Plan) -> None:
-    """Refuse where other versions are in production than were compared, or other tasks have arrived."""
-    seen, there = ((one.old, one.new, one.finished_at) for one in (before, now))
+def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
+    """Refuse where other versions are in production than were compared or seen, or other tasks have arrived."""
+    compared, there = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
-    if seen != there or arrived[0] != arrived[1]:
+    versions = (now.old["version"], now.new["version"])
+    if compared != there or arrived[0] != arrived[1] or seen not in (None, versions):
         raise WrongState(
             "Production of one of the models has moved while they were compared. Nothing was changed: look at the "
             f"comparison again (GET /v1/models/{now.new['id']}/rebase), and then decide.",

@@ -90,31 +90,30 @@ class Plan:
 
 
 def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """The old and the new model of the rebase that a model belongs to, whichever of both it is.
-
-    Of several the open one is meant, then the newest.
+    """Find the old and the new model of the rebase that a model belongs to, whichever of both it is.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
     """
     row = find_model(session, actor, model)
-    of_old = select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc())
-    made = list(session.scalars(of_old))
-    is_new, is_open = row.rebased_from is not None, row.rebased_at is None
-    there = [one for one in made if one.deleted_at is None and one.rebased_at is None]
-    if is_new and is_open:
-        return session.get_one(Model, row.rebased_from), row
-    if there:
-        return row, there[0]
-    if is_new:
-        return session.get_one(Model, row.rebased_from), row
+    found = search_rebase(session, row)
+    if found is None:
+        raise NotFound(
+            f"Model {row.name!r} is not on its way to another base. "
+            f"Begin that with POST /v1/models/{row.name}/rebase."
+        )
+    return found
+
+
+def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
+    """Find both models of a model's rebase, the old one first: of several the open one, else the newest."""
+    made = list(session.scalars(select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc())))
+    under_way = [one for one in made if one.deleted_at is None and one.rebased_at is None]
     finished = [one for one in made if one.rebased_at is not None]
-    if finished:
-        return row, finished[0]
-    raise NotFound(
-        f"Model {row.name!r} is not on its way to another base. "
-        f"Begin that with POST /v1/models/{row.name}/rebase."
-    )
+    if row.rebased_from is not None and (row.rebased_at is None or not under_way):
+        return session.get_one(Model, row.rebased_from), row
+    after = [*under_way, *finished]
+    return (row, after[0]) if after else None
 
 
 def open_rebase_of(session: Session, old: Model) -> Model | None:

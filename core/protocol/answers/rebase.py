@@ -36,8 +36,8 @@ class RebaseTask(TypedDict):
     """A task that production of the old model was taught.
 
     `arrival`: relearned from images that are kept; sent, where its archive (`sha256`) is a task of the new model;
-    send_again, where it must be sent, with equal images treated by `duplicates_policy` as before. `new_task` is its number there, and `standing` where that task stands. It is
-    `arrived` when production of the new model was taught it.
+    send_again, where it must be sent, with equal images treated by `duplicates_policy` as before. `new_task` is its
+    number there, and `standing` where that task stands. It is `arrived` when production of the new model was taught it.
 
     `old`, `new`: right answers of both versions in production on the same held-out images; null where that cannot be
     said, `detail` says why. `flips`: image by image, `a` the old version and `b` the new one; null where answers are

@@ -31,6 +31,7 @@ OF_PAGES = {
     "POST /ui/logout": "ends one: the same",
     "POST /ui/models/{model}/delete": "model.delete",
     "POST /ui/models/{model}/checks": "model.change",
+    "POST /ui/models/{model}/rebase/finish": "model.finish-rebase",
     "POST /ui/models/{model}/aliases/production": "alias.set",
     "POST /ui/models/{model}/aliases/production/rollback": "alias.rollback",
     "POST /ui/models/{model}/aliases/production/follow": "alias.follow",
