@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.db import owner_events
@@ -52,17 +53,23 @@ def finish(
         StoreCorrupt: a file that is compared is damaged.
     """
     found = compare(db, blobs, actor, model)
-    with db.write() as session:
-        old, new = _locked(session, actor, model)
-        plan = make_plan(session, old, new)
-        _require_compared(found.plan, plan, seen)
-        is_back = plan.finished_at is not None
-        asked = old if find_model(session, actor, model).id == old.id else new
-        if is_back:
-            _require_back(asked, old, new)
-        else:
-            _require_ready(asked, old, new, found, missing)
-        return _moved(session, db, actor, (old, new), found, reason, is_back=is_back)
+    try:
+        with db.write() as session:
+            old, new = _locked(session, actor, model)
+            plan = make_plan(session, old, new)
+            _require_compared(found.plan, plan, seen)
+            is_back = plan.finished_at is not None
+            asked = old if find_model(session, actor, model).id == old.id else new
+            if is_back:
+                _require_back(asked, old, new)
+            else:
+                _require_ready(asked, old, new, found, missing)
+            return _moved(session, db, actor, (old, new), found, reason, is_back=is_back)
+    except IntegrityError:  # another request has just given the name of the old model to one more
+        raise WrongState(
+            "Another model has taken one of the names meanwhile. Nothing was changed: try again.",
+            extra={"state": "open" if found.plan.finished_at is None else "finished"},
+        ) from None
 
 
 def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:

@@ -75,12 +75,18 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """Both models as they are now, and each task; `waiting`: sentences about what else is missing."""
+    """Both models as they are now, and each task.
+
+    Attributes:
+        by_task: whether clients name tasks by number when they ask, as in the task scenario.
+        waiting: sentences about what else is missing.
+    """
 
     old: RebaseSide
     new: RebaseSide
     tasks: list[PlannedTask]
     finished_at: float | None
+    by_task: bool
     waiting: list[str] = field(default_factory=list)
 
     @property
@@ -133,10 +139,10 @@ def production_of(session: Session, model: Model) -> Version | None:
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
     """Say what of the old model's production has arrived in the new one, in a fixed number of queries."""
     old_version, new_version = production_of(session, old), production_of(session, new)
-    sides = (_side(old, old_version), _side(new, new_version))
+    sides, by_task = (_side(old, old_version), _side(new, new_version)), old.scenario == "task"
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
-        return Plan(*sides, [], new.rebased_at, [text])
+        return Plan(*sides, [], new.rebased_at, by_task, [text])
     tasks = _tasks(session, old, _taught(old_version))
     there = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
     where = standings(session, new.id, list(there.values()))
@@ -153,7 +159,8 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
         one = _planned(old, new, task, twin, where, known, measured, first.get(task.sha256))
         first.setdefault(task.sha256, task.number)
         planned.append(one)
-    return Plan(*sides, planned, new.rebased_at, _waiting(session, old, new, [task.number for task in tasks]))
+    waiting = _waiting(session, old, new, [task.number for task in tasks])
+    return Plan(*sides, planned, new.rebased_at, by_task, waiting)
 
 
 def _side(model: Model, version: Version | None) -> RebaseSide:
