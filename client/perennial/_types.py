@@ -115,7 +115,8 @@ class AliasMove(Shape):
 class AliasMoved(Shape):
     """An alias came to another version; `version` null: it was deleted, `previous` null: it is new.
 
-    `cause`: create, publish, set, rollback, follow or delete.
+    `cause`: create, publish, set, rollback, follow, delete or rebase: the model took the name, and so the place, of
+    another one.
     """
 
     alias: str
@@ -228,6 +229,7 @@ class AuditData(Shape):
 
     `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
     `host`: of a webhook's address; `changed`: names of its fields;
+    `former_name`: of a model that took another one's name;
     `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that
     is too large to be kept, which has so many `bytes`.
     """
@@ -245,6 +247,7 @@ class AuditData(Shape):
     from_: str | None = None
     to: str | None = None
     name: str | None = None
+    former_name: str | None = None
     host: str | None = None
     events: list[str] | None = None
     changed: list[str] | None = None
@@ -1120,6 +1123,7 @@ class ListedModel(Shape):
     attention: list[Attention]
     description: str | None
     tags: list[str]
+    rebased_from: str | None
     created_at: str
     warnings: list[str]
     summary: ModelSummary | None
@@ -1431,6 +1435,8 @@ class Model(Shape):
 
     `answers`: what is promised of sure answers; null: none is called sure or not.
 
+    `rebased_from`: the id of the model that it was made from, to move that one to another base (`GET …/rebase`).
+
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.
     """
@@ -1460,6 +1466,7 @@ class Model(Shape):
     attention: list[Attention]
     description: str | None
     tags: list[str]
+    rebased_from: str | None
     created_at: str
     warnings: list[str]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1918,6 +1925,89 @@ class Rebalance(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rebase(Shape):
+    """A rebase: `old` is what `new` is to replace.
+
+    `state`: open until production moves, then finished. `ready`: every task has arrived and is measured, so that
+    `missing` is empty. `next`: what to do now. `finished_at`: when the new model took the old one's name.
+    """
+
+    state: Literal["open", "finished"]
+    old: RebaseSide
+    new: RebaseSide
+    tasks: list[RebaseTask]
+    totals: RebaseTotals
+    ready: bool
+    missing: list[RebaseMissing]
+    next: str
+    warnings: list[str]
+    finished_at: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebaseMissing(Shape):
+    """What is still missing before production can move: a task (null: another reason), and what to do."""
+
+    task: int | None
+    detail: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebaseSide(Shape):
+    """One of the two models; `version` is in production, null where there is none. `deleted`: it is gone."""
+
+    id: str
+    name: str
+    deleted: bool
+    base: str | BaseVersion
+    image: Image
+    version: int | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebaseTask(Shape):
+    """A task that production of the old model was taught.
+
+    `arrival`: relearned from images that are kept; sent, where its archive (`sha256`) is a task of the new model;
+    send_again, where it must be sent, with equal images treated by `duplicates_policy` as before. `new_task` is its
+    number there, and `standing` where that task stands. It is `arrived` when production of the new model was taught it.
+
+    `old`, `new`: right answers of both versions in production on the same held-out images; null where that cannot be
+    said, `detail` says why. `flips`: image by image, `a` the old version and `b` the new one; null where answers are
+    not kept for both.
+    """
+
+    task: int
+    name: str | None
+    classes: list[str]
+    images: int
+    sha256: str
+    duplicates_policy: Literal["keep", "drop"]
+    arrival: Literal["relearned", "sent", "send_again"]
+    new_task: int | None
+    standing: str | None
+    arrived: bool
+    old: Share | None
+    new: Share | None
+    flips: Flips | None
+    detail: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebaseTotals(Shape):
+    """Over the tasks that are compared image by image: each archive once."""
+
+    old: Share | None
+    new: Share | None
+    flips: Flips
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(Shape):
     """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
 
@@ -2019,6 +2109,17 @@ class Service(Shape):
     version: str
     formats: Formats
     auth: Literal["on", "off"]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share(Shape):
+    """Right answers among held-out images: `accuracy` = correct / total with its 95 % interval (Wilson)."""
+
+    correct: int
+    total: int
+    accuracy: float
+    interval: list[float]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

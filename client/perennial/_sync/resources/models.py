@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, Unpack
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Unpack
 
 from perennial import types
 from perennial._sync.http import Ask, Http
@@ -61,6 +61,40 @@ class Models:
     def delete(self, model: str) -> None:
         """Delete it with all that is stored of it."""
         self._http.send(Ask("DELETE", path("models", model)))
+
+    def rebase(
+        self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
+    ) -> types.Rebase:
+        """Begin to move a model to another base: a new model beside it, which `finish_rebase` puts in its place.
+
+        The answer names the batches to send to the new model again.
+
+        Args:
+            base: as of a new model.
+            name: of the new model; None: the old one's with `-rebased`.
+
+        Raises:
+            Conflict: nothing is learned yet, a rebase of the model is open, or the name is taken.
+            Invalid: there is no such base, or the model starts from it already.
+        """
+        said = {"base": base} if name is None else {"base": base, "name": name}
+        return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=said))
+
+    def rebase_status(self, model: str) -> types.Rebase:
+        """What has arrived in the new model, and both on the same held-out images. `model`: either of both."""
+        return self._http.get(types.Rebase, path("models", model, "rebase"))
+
+    def finish_rebase(
+        self, model: str, *, reason: str | None = None, missing: Literal["refuse", "allow"] = "refuse"
+    ) -> types.Rebase:
+        """Let production move: the new model takes the old one's name. Of the old model: take the name back.
+
+        Raises:
+            Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
+        """
+        where = path("models", model, "rebase", "finish")
+        said = {"reason": reason, "missing": missing}
+        return self._http.call(types.Rebase, Ask("POST", where, json=said, is_replayable=False))
 
 
 class Memory:
