@@ -18,7 +18,6 @@ from core.flips import Flips
 from core.ingest.answers import open_answers, open_ranked_answers
 from core.ingest.dataset import open_dataset
 from core.ingest.traces import read_traces
-from core.line import words
 from core.protocol.answers.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.requests.actor import Actor, files_of, find_model
 from core.requests.compare import flips_to_json
@@ -230,12 +229,7 @@ def _warnings(plan: Plan, total: Flips) -> list[str]:
             f"{plan.new['name']} is significantly worse: of {total.n} images it gets {total.negative} wrong that "
             f"{plan.old['name']} gets right, and {total.positive} the other way round."
         )
-    moved = [task for task in plan.tasks if task.new_task not in (None, task.number)]
-    if plan.by_task and moved:
-        pairs = words.listed([f"{task.number} is {task.new_task}" for task in moved], 10)
-        found.append(
-            f"Tasks have other numbers in {plan.new['name']}, by which clients ask for their heads: {pairs}."
-        )
+    found += plan.notes
     if plan.finished_at is None:
         found.append(
             f"Clients that name {plan.old['name']} by its name get the new model once production moves; those that use "

@@ -49,8 +49,7 @@ def finish(
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
         WrongState: something is missing (`extra["missing"]`), production has moved meanwhile, or is there already.
-        NameTaken: the name belongs to another model by now.
-        StoreCorrupt: a file that is compared is damaged.
+        NameTaken, StoreCorrupt: another model has the name by now; a file that is compared is damaged.
     """
     found = compare(db, blobs, actor, model)
     try:
@@ -59,11 +58,11 @@ def finish(
             plan = make_plan(session, old, new)
             _require_compared(found.plan, plan, seen)
             is_back = plan.finished_at is not None
-            asked = old if find_model(session, actor, model).id == old.id else new
+            is_old = find_model(session, actor, model).id == old.id
             if is_back:
-                _require_back(asked, old, new)
+                _require_back(is_old, old, new)
             else:
-                _require_ready(asked, old, new, found, missing)
+                _require_ready(is_old, old, new, found, missing)
             return _moved(session, db, actor, (old, new), found, reason, is_back=is_back)
     except IntegrityError:  # another request has just given the name of the old model to one more
         raise WrongState(
@@ -94,8 +93,8 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
         )
 
 
-def _require_ready(asked: Model, old: Model, new: Model, found: Comparison, missing: Missing) -> None:
-    if asked is old:
+def _require_ready(is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing) -> None:
+    if is_old:
         raise WrongState(
             f"{old.name!r} is the old model. Production moves with POST /v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
@@ -114,8 +113,8 @@ def _require_ready(asked: Model, old: Model, new: Model, found: Comparison, miss
         )
 
 
-def _require_back(asked: Model, old: Model, new: Model) -> None:
-    if asked is new:
+def _require_back(is_old: bool, old: Model, new: Model) -> None:
+    if not is_old:
         raise WrongState(
             f"{new.name!r} stands in the place of {old.name!r} already. POST /v1/models/{old.name}/rebase/finish puts "
             "that one back.",

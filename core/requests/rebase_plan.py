@@ -78,16 +78,16 @@ class Plan:
     """Both models as they are now, and each task.
 
     Attributes:
-        by_task: whether clients name tasks by number when they ask, as in the task scenario.
         waiting: sentences about what else is missing.
+        notes: sentences about what clients meet once production has moved, and about batches that match nothing.
     """
 
     old: RebaseSide
     new: RebaseSide
     tasks: list[PlannedTask]
     finished_at: float | None
-    by_task: bool
     waiting: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_ready(self) -> bool:
@@ -139,10 +139,10 @@ def production_of(session: Session, model: Model) -> Version | None:
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
     """Say what of the old model's production has arrived in the new one, in a fixed number of queries."""
     old_version, new_version = production_of(session, old), production_of(session, new)
-    sides, by_task = (_side(old, old_version), _side(new, new_version)), old.scenario == "task"
+    sides = (_side(old, old_version), _side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
-        return Plan(*sides, [], new.rebased_at, by_task, [text])
+        return Plan(*sides, [], new.rebased_at, [text])
     tasks = _tasks(session, old, _taught(old_version))
     there = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
     where = standings(session, new.id, list(there.values()))
@@ -160,7 +160,7 @@ def make_plan(session: Session, old: Model, new: Model) -> Plan:
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _waiting(session, old, new, [task.number for task in tasks])
-    return Plan(*sides, planned, new.rebased_at, by_task, waiting)
+    return Plan(*sides, planned, new.rebased_at, waiting, _notes(session, old, new, planned))
 
 
 def _side(model: Model, version: Version | None) -> RebaseSide:
@@ -235,16 +235,14 @@ def _planned(
     same_as: int | None,
 ) -> PlannedTask:
     """A task with what became of it. same_as: an earlier task of the same archive."""
-    arrived = twin is not None and twin.number in known
-    missing, detail, by_image = "", "", False
+    arrived, detail, by_image = twin is not None and twin.number in known, "", False
     if twin is None:
         missing = _to_send(old, new, task)
     elif not arrived:
         missing = _under_way(new, twin, where[twin.number])
     else:
         detail, by_image = _compared(task, measured)
-        if not by_image and not _is_measured(task, measured):
-            missing = detail
+        missing = "" if by_image or _is_measured(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
     arrival: Arrival = "send_again"
@@ -342,5 +340,33 @@ def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int])
         several = "s" * (len(unfinished) > 1)
         found.append(
             f"{old.name} is just learning its task{several} {listed}: wait for it, and send the same to {new.name}."
+        )
+    return found
+
+
+def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
+    """What clients meet that ask for more than a name, and batches of the new model that match no archive."""
+    found = []
+    moved = [task for task in planned if task.new_task not in (None, task.number)]
+    if old.scenario == "task" and moved:
+        pairs = words.listed([f"{task.number} is {task.new_task}" for task in moved], 10)
+        found.append(
+            f"Tasks have other numbers in {new.name}, by which clients ask for their heads: {pairs}."
+        )
+    aliases = (select(Alias.name).where(Alias.model_id == model.id) for model in (old, new))
+    lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
+    if lacking and new.base_job is None:
+        found.append(
+            f"{new.name} has no alias {words.listed(lacking, 10, 'or')}, as {old.name} has: put it there before "
+            "production moves, if clients ask by it."
+        )
+    archives = select(Task.sha256).where(Task.model_id == old.id)
+    of_others = select(Task.number).where(Task.model_id == new.id, Task.sha256.not_in(archives))
+    others = [str(number) for number in session.scalars(of_others.order_by(Task.number))]
+    if others and any(task.arrival == "send_again" for task in planned):
+        several = "s" * (len(others) > 1)
+        found.append(
+            f"Task{several} {words.listed(others)} of {new.name} came from other archives than {old.name} has learned: "
+            "a batch that was packed again has other bytes, and is not compared. Send the same files as then."
         )
     return found

@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     "e2e/test_onnx.py",
     "e2e/test_methods.py",
     "e2e/test_compare.py",
+    "e2e/test_rebase.py",
 )
 """Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: a long file that starts last keeps one
 process busy while the others have finished. The table of durations at the end of a run names them."""

@@ -394,6 +394,25 @@ def test_an_archive_that_was_sent_twice_counts_once(client: TestClient, old: str
     assert found["tasks"][1]["detail"] == "Its archive is that of task 1: it is counted there."
 
 
+def test_what_clients_meet_and_batches_of_other_archives_are_named(
+    client: TestClient, old: str, arrive: Arrive
+) -> None:
+    begin_without_images(client)
+    arrive("birds-rebased", 2)
+    change_task(client, "birds-rebased", 1, sha256="9" * 64)
+    client.put("/v1/models/birds/aliases/stable", json={"version": 1})
+    said = " ".join(read(client)["warnings"])
+    assert "birds-rebased has no alias stable, as birds has" in said
+    assert "Task 1 of birds-rebased came from other archives than birds has learned" in said
+    change_task(client, "birds-rebased", 1, sha256="2" * 64)
+    with database(client).write() as session:
+        session.query(Model).update({"scenario": "task"})
+        session.query(Result).update({"answers": None, "answers_bytes": None})
+    said = " ".join(read(client)["warnings"])
+    assert "Tasks have other numbers in birds-rebased, by which clients ask for their heads: 2 is 1." in said
+    assert "other archives" not in said
+
+
 def test_production_that_moves_while_both_are_compared_is_not_replaced(
     client: TestClient, old: str, arrive: Arrive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
