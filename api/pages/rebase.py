@@ -1,16 +1,18 @@
-"""The section of a model's page about its way to another base, and the form that moves production."""
+"""`/ui/models/{model}/rebase`: both models of a rebase on the same images, and the form that moves production; and the
+section of a model's page that leads there."""
 
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import BlobStore, Db, PictureWork, Write
+from api.dependencies import BlobStore, CatalogueOf, Db, PictureWork, Read, Write
 from api.pages import forms
-from api.pages.render import root_of
+from api.pages.render import page, root_of
 from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.protocol.answers.model import ModelOut
 from core.protocol.answers.rebase import RebaseOut
-from core.requests import rebase_comparison, rebase_finish
+from core.requests import models, rebase_comparison, rebase_finish
 from core.requests.actor import Actor
 
 router = APIRouter(include_in_schema=False)
@@ -25,6 +27,22 @@ def find_shown(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
     if found is None or (found["state"] == "finished" and found["new"]["id"] != model["id"]):
         return None
     return found
+
+
+@router.get("/ui/models/{model}/rebase")
+async def show(
+    request: Request,
+    model: ModelPath,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+    work: PictureWork,
+) -> Response:
+    """The page of a rebase, image by image."""
+    found = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
+    new = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, found["new"]["id"]))
+    return page(request, "rebase.html", {"model": new, "rebase": found})
 
 
 @router.post("/ui/models/{model}/rebase/finish")

@@ -217,8 +217,8 @@ def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
         more = f" {len(missing) - 1} more things are missing." if len(missing) > 1 else ""
         return f"{missing[0]['detail']}{more}"
     return (
-        f"Everything is compared. POST /v1/models/{new}/rebase/finish moves production: {new} takes the name {old}, "
-        "and the old model stays beside it under another name."
+        f"Every batch has arrived and is measured. POST /v1/models/{new}/rebase/finish moves production: {new} takes "
+        f"the name {old}, and the old model stays beside it under another name."
     )
 
 

@@ -79,7 +79,8 @@ class Plan:
 
     Attributes:
         waiting: sentences about what else is missing.
-        notes: sentences about what clients meet once production has moved, and about batches that match nothing.
+        notes: sentences about what clients meet once production has moved, and about what makes figures less than they
+            seem.
     """
 
     old: RebaseSide
@@ -345,8 +346,17 @@ def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int])
 
 
 def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
-    """What clients meet that ask for more than a name, and batches of the new model that match no archive."""
+    """What clients meet that ask for more than a name, and what makes figures less than they seem."""
     found = []
+    if (
+        old.scenario == "class"
+        and any(one.by_image for one in planned)
+        and any(one.missing for one in planned)
+    ):
+        found.append(
+            f"{new.name} does not know all classes of {old.name} yet: with fewer to choose from, its answers look "
+            "better than they will be."
+        )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
         pairs = words.listed([f"{task.number} is {task.new_task}" for task in moved], 10)

@@ -24,7 +24,11 @@ CONTRAST = ["color-contrast", "link-in-text-block"]
 def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
     site: Site, open_page: OpenPage, name: str
 ) -> None:
-    watched = open_page(site.paths[name])
+    assert find_faults(open_page(site.paths[name])) == {}
+
+
+def find_faults(watched: Watched) -> dict[str, list[str]]:
+    """Look at a page with all that it can unfold; what is wrong, by how it was looked at."""
     page = watched.page
     page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
     wrong = {"light": watched.faults()}
@@ -33,7 +37,7 @@ def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
     page.set_viewport_size({"width": 360, "height": 740})
     if (width := page.evaluate("document.documentElement.scrollWidth")) > 360:
         wrong["narrow"] = [f"it is {width} pixels wide on a screen of 360"]
-    assert {kind: found for kind, found in wrong.items() if found} == {}
+    return {kind: found for kind, found in wrong.items() if found}
 
 
 def test_the_login_is_well_made(site: Site, browser: Any) -> None:

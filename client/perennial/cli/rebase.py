@@ -122,7 +122,7 @@ def _compared(found: Rebase, *, with_next: bool = True) -> None:
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
     for one in found.tasks:
-        if one.detail is not None:
+        if one.detail is not None and not (with_next and one.arrival == "send_again"):  # its command follows
             say(f"task {one.task}: {words.by_commands(one.detail)}")
     for warning in found.warnings:
         say(f"warning: {words.by_commands(warning)}")
