@@ -151,9 +151,8 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(
         body = {"json": _body(path)}
         if is_page:
             headers["Origin"] = str(plain.base_url).rstrip("/")
-            body = {
-                "data": {"version": "1", "reason": "mine now", "sure": "yes"} if method == "POST" else None
-            }
+            form = {"version": "1", "old": "1", "new": "1", "reason": "mine now", "sure": "yes"}
+            body = {"data": form if method == "POST" else None}
         answer = plain.request(method, filled, headers=headers, **body)
         refused = {"other owner": (404, 403) if need == "admin" else (404,)}.get(
             who, (403,) if who.endswith("scope") else (303 if is_page else 401,)
