@@ -326,7 +326,9 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
     """Whether as many images of each class are held out."""
     if old.total != new.total:
         return False
-    of_old, of_new = ({label: cell[1] for label, cell in side.per_class.items()} for side in (old, new))
+    of_old, of_new = (
+        {label: cell[1] for label, cell in side.per_class.items() if cell[1]} for side in (old, new)
+    )
     return not of_old or not of_new or of_old == of_new
 
 

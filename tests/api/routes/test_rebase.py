@@ -58,9 +58,20 @@ def change_task(client: Any, model: str, number: int, **fields: Any) -> None:
 
 
 def answer(
-    client: Any, tmp_path: Path, model: str, task: int, said: list[str], rows: list[str], truth: list[str]
+    client: Any,
+    tmp_path: Path,
+    model: str,
+    task: int,
+    said: list[str],
+    rows: list[str],
+    truth: list[str],
+    *,
+    is_old: bool = False,
 ) -> None:
-    """Put what a model's production answers on a task into the store and its cell, as a job leaves it."""
+    """Put what a model's production answers on a task into the store and its cell, as a job leaves it.
+
+    is_old: as it was before true rows and rankings were kept.
+    """
     numbers = np.array([rows.index(label) for label in said], np.int32)
     tensors = {
         "rows": numbers,
@@ -69,7 +80,8 @@ def answer(
         "leaders": numbers,
         "leader_counts": np.ones(len(said), np.int32),
     }
-    save_file(tensors, tmp_path / "answers")
+    kept = {name: tensors[name] for name in ("rows", "probabilities")} if is_old else tensors
+    save_file(kept, tmp_path / "answers")
     sha256, size = client.app.state.blobs.put_file(tmp_path / "answers")
     with database(client).write() as session:
         row = session.query(Model).filter_by(name=model).one()
@@ -299,6 +311,17 @@ def test_both_are_compared_on_the_same_images_whatever_their_rows(
     assert read(client, "birds") == found, "the old model's name shows the same"
 
 
+def test_answers_from_before_true_rows_were_kept_are_compared_too(
+    client: TestClient, old: str, arrive: Arrive, tmp_path: Path
+) -> None:
+    begin_without_images(client)
+    arrive("birds-rebased", 1, 2)
+    for task in (1, 2):
+        answer(client, tmp_path, old, task, [*TRUTH[:-1], "cat"], CLASSES, TRUTH, is_old=True)
+    found = read(client)
+    assert found["ready"] and [one["flips"]["positive"] for one in found["tasks"]] == [1, 1]
+
+
 def test_production_moves_by_name_once_everything_is_compared(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
@@ -469,6 +492,17 @@ def test_without_the_new_model_the_old_one_keeps_its_images(client: TestClient, 
         blobs.has(one.train_sha256) and blobs.has(one.held_out_sha256) for one in tasks
     )
     assert client.get(f"/v1/models/{old}/rebase").status_code == 404
+
+
+def test_images_that_are_deleted_in_one_model_stay_in_the_other(client: TestClient, old: str) -> None:
+    begin(client, old)
+    with database(client).read() as session:
+        digest = session.query(Task).filter_by(number=1).first().train_sha256
+    blobs = client.app.state.blobs
+    assert client.delete(f"/v1/models/{old}/tasks/1/data").status_code == 204
+    assert blobs.has(digest)
+    assert client.delete("/v1/models/birds-rebased").status_code == 204
+    assert not blobs.has(digest)
 
 
 def test_another_owner_sees_nothing_of_it(client: TestClient, old: str) -> None:
