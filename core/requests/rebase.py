@@ -5,6 +5,7 @@ are learned from the same blobs; the archives of all others must be sent again.
 """
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -84,7 +85,10 @@ def begin(
     with db.read() as session:
         old = find_model(session, actor, model)
         fields = _new_model(session, catalogue, actor, old, given)
+        size = _bytes_of(old, _learned(session, old))
     asked = _asked(catalogue, fields, old, admission)
+    if size and asked.images.image == old.image:
+        quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
     begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), asked, terms)
     try:
         with db.write() as session:
@@ -263,10 +267,7 @@ def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[s
     if old.image != new.image:
         return []
     session, now = order.session, order.now
-    production = production_of(session, old)
-    numbers = [] if production is None else taught(production.manifest)
-    query = select(Task).where(Task.model_id == old.id, Task.number.in_(numbers)).order_by(Task.number)
-    kept = [task for task in session.scalars(query) if _is_kept(order.blobs, task)]
+    kept = [task for task in _learned(session, old) if _is_stored(order.blobs, task)]
     found = []
     for task in kept:
         twin = _twin(new, task, now)
@@ -284,20 +285,35 @@ def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[s
     if found:
         work = work_of(session, new, len(found))
         order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
-        pixels = int(new.image["size"]) ** 2 * int(new.image["channels"])
-        images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in kept)
-        size = images * pixels + sum(task.traces_bytes or 0 for task in kept)
-        quota.take(session, new.owner_id, order.terms.max_owner_bytes, size)
+        quota.take(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, kept))
         quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
     return found
 
 
-def _is_kept(blobs: Blobs, task: Task) -> bool:
-    """Whether both parts of a task are stored; the caller holds the lock on references."""
-    if task.data_deleted_at or task.train_deleted_at or task.held_out_deleted_at:
-        return False
+def _learned(session: Session, old: Model) -> list[Task]:
+    """Find the tasks of production both of whose parts are kept."""
+    production = production_of(session, old)
+    numbers = [] if production is None else taught(production.manifest)
+    query = select(Task).where(
+        Task.model_id == old.id,
+        Task.number.in_(numbers),
+        Task.train_sha256.is_not(None) & Task.held_out_sha256.is_not(None),
+        Task.data_deleted_at.is_(None) & Task.train_deleted_at.is_(None) & Task.held_out_deleted_at.is_(None),
+    )
+    return list(session.scalars(query.order_by(Task.number)))
+
+
+def _is_stored(blobs: Blobs, task: Task) -> bool:
+    """Return whether all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256)
-    return None not in parts[:2] and all(blobs.has(part) for part in parts if part is not None)
+    return all(blobs.has(part) for part in parts if part is not None)
+
+
+def _bytes_of(model: Model, tasks: Sequence[Task]) -> int:
+    """Sum up what the files of tasks take, as usage counts them."""
+    pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
+    images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
+    return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
 
 
 def _twin(new: Model, task: Task, now: float) -> Task:

@@ -132,7 +132,7 @@ def open_rebase_of(session: Session, old: Model) -> Model | None:
 
 
 def production_of(session: Session, model: Model) -> Version | None:
-    """The version in production; None while the base is fetched, or the model is deleted."""
+    """The version in production; None while the base is fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
     return None if alias is None else version_of(session, model, alias.version)
 

@@ -16,7 +16,8 @@ from core.db.tables import Alias, Job, Model, OwnerEvent, Result, Task
 from core.ingest.dataset import write_dataset
 from core.ingest.traces import Traces, write_traces
 from core.requests import rebase_finish
-from tests.api.conftest import create_model, new_key
+from core.settings import Settings
+from tests.api.conftest import create_model, new_key, serving
 from tests.api.routes.conftest import Publish
 from tests.openapi import check
 
@@ -109,6 +110,12 @@ def old(client: TestClient, model: str, publish: Publish, tmp_path: Path) -> str
     return model
 
 
+@pytest.fixture
+def prepared_old(client: TestClient, old: str, settings: Settings) -> Path:
+    """The data folder of the service that has `birds`."""
+    return settings.data_dir
+
+
 Arrive = Callable[..., None]
 
 
@@ -183,6 +190,14 @@ def test_shared_images_count_in_both_models(client: TestClient, old: str) -> Non
     before, after = sizes[made["old"]["id"]], sizes[made["new"]["id"]]
     assert after >= 2 * 24 * 32 * 32 * 3
     assert 0 <= before - after < 4000, "the old one has its answers too"
+
+
+def test_images_that_would_exceed_the_quota_are_refused(settings: Settings, prepared_old: Path) -> None:
+    limited = settings.model_copy(update={"max_owner_bytes": 200_000, "data_dir": prepared_old})
+    with serving(limited) as client:
+        refused = begin(client)
+        assert refused.status_code == 429 and refused.json()["type"] == "/problems/storage-full", refused.text
+        assert client.get("/v1/models?q=rebased").json()["items"] == []
 
 
 def test_batches_are_sent_again_where_the_base_reads_other_images(client: TestClient, old: str) -> None:
