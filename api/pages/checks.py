@@ -22,6 +22,7 @@ _WORDS: dict[Check, str] = {
     "class_lost": "no class of them down to {:g} % right",
     "drifted": "drifted ≤ {:g} % from the best of the last versions, on each task",
     "learned_nothing": "more than {:g} % right of the batch's new classes",
+    "features_collapsed": "features at most {:g} points worse than the best of the last versions",
 }
 
 

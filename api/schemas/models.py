@@ -45,8 +45,10 @@ class GateIn(Body):
     that are called by a class new in this batch. `class_lost`: the share right, at most, of a class with 5 images and
     more of which production had half right. `drifted`: as `forgotten`, of each task beside the best of the last 20
     versions. `learned_nothing`: the share right, at most, of 10 images and more of the batch's new classes; a version
-    that is significantly worse on the batch's known classes fails too. `checks` sets all of them: to the limits
-    of a new model ("on"), or to null ("off"); what stands beside it comes after it.
+    that is significantly worse on the batch's known classes fails too. `features_collapsed`: the accuracy that a linear
+    discriminant on the features may lose, at most, beside the best of the last 20 ancestors; a loss counts if it
+    exceeds two standard errors. `checks` sets all of them: to the limits of a new model ("on"), or to null ("off"); what stands
+    beside it comes after it.
     """
 
     checks: Literal["on", "off"] | None = None
@@ -61,6 +63,7 @@ class GateIn(Body):
     class_lost: Rate | None = None
     drifted: Rate | None = None
     learned_nothing: Rate | None = None
+    features_collapsed: Rate | None = None
     min_coverage: Rate | None = None
 
 

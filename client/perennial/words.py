@@ -24,6 +24,7 @@ CHECKS = {
     "class_lost": "it lost a class",
     "drifted": "it drifted away from the best of the last versions",
     "learned_nothing": "it learned nothing of the new batch",
+    "features_collapsed": "its features have collapsed",
     "lost_tasks": "it lacks what the model has learned",
     "parent_rolled_back": "it was learned from a version that was rolled back",
 }

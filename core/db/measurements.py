@@ -25,16 +25,22 @@ NEGATIVE_FLIPS = "negative_flips"
 """Beside production, where the gate asks for it: the rate, and `{"version", "negative", "images"}`; in no manifest."""
 LOSSES = "losses"
 """Counts of the gate's checks: the net share of forgotten images, and `core.protocol.losses.Losses`."""
+FEATURES = "features"
+"""Beside its ancestors' features: the accuracy lost to the best of them, and `core.protocol.features.FeatureCount`."""
+ADVICE = "advice"
+"""What a version or its line was told to do, and that still holds: `{"told": [conditions]}`."""
 CALIBRATION = "calibration"
 """The calibration error, and the number of right answers above each probability."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
 EACH_TASK = -1
 """Stands for the tasks one by one: `detail` says of each, by its number as a text."""
+_BY_TASK = ("changes", "baseline_later")
+"""Documents of which all is by task."""
 _CURVES = "adp"
 """Has a row for each task: its means are read of many versions, without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
-"""Where in a document the part by task is. All of `changes` is by task; `adp` is given by step and task."""
+"""Where in a document the part by task is; `adp` is given by step and task."""
 _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first", "calibration": "error"}
 
 
@@ -120,7 +126,7 @@ def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> di
 
 def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     """What a document says of all tasks, and of each."""
-    if name == "changes":
+    if name in _BY_TASK:
         return {}, document
     if name == _CURVES:
         curve = document["curve"]
@@ -137,7 +143,7 @@ def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
 
 def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
     told = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
-    if name == "changes":
+    if name in _BY_TASK:
         return told
     if name == _CURVES:
         curve = [

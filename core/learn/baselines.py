@@ -6,6 +6,9 @@ covariance shrunk by OAS (`core/learn/analytic`). Both are made of held-out imag
 image is answered by a classifier that was made without its fold. They know no order of tasks. Where they
 answer better than the version does, its features know the classes and its head does not.
 
+With every class that is learned there is one more to be taken for, so an older version with fewer classes is compared
+by what the discriminant would answer among these alone: `Baselines.later`.
+
 The images are those of the k-NN probe, with the features that it has computed: no pass is added.
 """
 
@@ -35,21 +38,40 @@ WIDEST = 2048
 """Features up to which there is a linear discriminant: its covariance has their square."""
 
 
+NO_ROW = torch.iinfo(torch.int64).max
+"""The first better row of an image that is answered rightly."""
+
+
 class Baselines(NamedTuple):
-    """Right answers of each classifier; None where too little is there."""
+    """Right answers of each classifier; None where too little is there.
+
+    `later`: task → row → images of the task that the discriminant answers wrongly, and rightly among the classes
+    before that row; rows of the head, after all classes of the task. None where no class is learned later than others.
+    """
 
     ncm: Baseline | None = None
     lda: Baseline | None = None
+    later: dict[str, dict[str, int]] | None = None
 
 
 class Answers(NamedTuple):
-    """For which images each classifier is right, bool [n]; `lda` None where there are too many features."""
+    """For which images each classifier is right, bool [n]; `lda` None where there are too many features.
+
+    `first`: int64 [n], the first row of the head that the discriminant prefers to an image's own class, `NO_ROW`
+    where it prefers none; None without a discriminant.
+    """
 
     ncm: Tensor
     lda: Tensor | None
+    first: Tensor | None
 
 
-def baselines(network: Network, samples: Mapping[int, Sample], right: Mapping[int, Tensor]) -> Baselines:
+def baselines(
+    network: Network,
+    samples: Mapping[int, Sample],
+    right: Mapping[int, Tensor],
+    rows: Tensor | None = None,
+) -> Baselines:
     """Both classifiers on the tasks that the version can answer.
 
     In the task scenario they tell the classes of one task apart, as the version does; otherwise all classes.
@@ -57,12 +79,15 @@ def baselines(network: Network, samples: Mapping[int, Sample], right: Mapping[in
     Args:
         samples: task → images of its held-out part.
         right: task → the version's `correct_on_task`.
+        rows: int64 [labels], the row of the head that each label of the samples is; None: they are rows.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
     ncm: dict[str, Counts] = {}
     lda: dict[str, Counts] = {}
     own: list[Tensor] = []
+    grows = network.scenario == "class"
+    later: dict[str, dict[str, int]] = {}
     for group in filter(None, groups):
         parts = [samples[task] for task in group]
         labels = torch.cat([part.labels for part in parts])
@@ -73,13 +98,17 @@ def baselines(network: Network, samples: Mapping[int, Sample], right: Mapping[in
             continue
         of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
         own.append(torch.cat([right[task][samples[task].rows] for task in group])[kept])
-        answers = five_fold(phi[kept.to(phi.device)], labels[kept])
+        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows)
         ncm |= _by_task(answers.ncm, of[kept], group)
         lda |= {} if answers.lda is None else _by_task(answers.lda, of[kept], group)
+        if grows and answers.first is not None:
+            own_rows = labels if rows is None else rows[labels]
+            later |= _later(answers.first, own_rows[kept], of[kept], group)
     itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
-    return Baselines(*(_told(by_task, itself) for by_task in (ncm, lda)))
+    found = _told(lda, itself)
+    return Baselines(_told(ncm, itself), found, later if grows and found is not None else None)
 
 
 def usable(labels: Tensor, classes: int) -> Tensor | None:
@@ -108,12 +137,13 @@ def folds(labels: Tensor) -> Tensor:
     return (turn - first[labels] + labels) % FOLDS
 
 
-def five_fold(features: Tensor, labels: Tensor) -> Answers:
+def five_fold(features: Tensor, labels: Tensor, rows: Tensor | None = None) -> Answers:
     """Each image answered by the classifiers that were made without its fold.
 
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
+        rows: as of `baselines`.
     """
     number, label = torch.unique(labels, return_inverse=True)
     fold = folds(label).to(features.device)
@@ -121,14 +151,35 @@ def five_fold(features: Tensor, labels: Tensor) -> Answers:
     wide = features.shape[1] > WIDEST
     h = features.double()
     whole = sums_of(h, label, len(number), wide)
-    ncm, lda = torch.zeros_like(label), torch.zeros_like(label)
+    of_head = (number if rows is None else rows[number]).to(features.device)
+    ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
         made_of = without(whole, sums_of(h[out], label[out], len(number), wide))
         ncm[out] = (h[out] @ functional.normalize(discriminant.means(made_of)).T).argmax(1)
         if not wide:
-            lda[out] = discriminant.discriminant(made_of)(h[out]).argmax(1)
-    return Answers((ncm == label).cpu(), None if wide else (lda == label).cpu())
+            scores = discriminant.discriminant(made_of)(h[out])
+            lda[out] = scores.argmax(1)
+            first[out] = first_better(scores, label[out], of_head)
+    if wide:
+        return Answers((ncm == label).cpu(), None, None)
+    return Answers((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
+
+
+def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+    """int64 [n]: the first row of the head that is preferred to an image's own class, else `NO_ROW`.
+
+    Among the classes before that row the image is answered rightly. Of equal scores the first column is preferred.
+
+    Args:
+        scores: [n, C].
+        labels: int64 [n], columns.
+        rows: int64 [C], the row of the head that each column is.
+    """
+    own = scores.gather(1, labels[:, None])
+    columns = torch.arange(scores.shape[1], device=scores.device)
+    better = (scores > own) | ((scores == own) & (columns < labels[:, None]))
+    return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
 def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
@@ -150,6 +201,21 @@ def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Count
     """Task → right answers, and of how many; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
     return {str(task): found for task, found in counts.items() if found[1]}
+
+
+def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, dict[str, int]]:
+    """Task → row → images; see `Baselines.later`. first, own: int64 [n], rows; of: int64 [n], tasks."""
+    found = {}
+    for task in tasks:
+        mine = of == task
+        if not bool(mine.any()):
+            continue
+        taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
+        values, counts = taken.unique(return_counts=True)
+        found[str(task)] = {
+            str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
+        }
+    return found
 
 
 def _told(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:

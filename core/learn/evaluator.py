@@ -121,6 +121,7 @@ class Evaluator:
             knn_probe=KnnProbe.from_json(neighbours),
             baseline_ncm=beside.ncm,
             baseline_lda=beside.lda,
+            baseline_later=beside.later,
             calibration=calibration,
         )
 
@@ -132,8 +133,13 @@ class Evaluator:
         """What the features could do; nothing where held-out images do not stay."""
         if not self._spec.held_out_stays:
             return Baselines()
-        found = baselines(network, probe.samples, right)
-        for name, baseline in found._asdict().items():
+        rows = None
+        if network.scenario == "class":
+            row_of = {name: row for row, name in enumerate(network.classes_of(None))}
+            # A class that the version does not know is in no task that it can answer.
+            rows = torch.tensor([row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64)
+        found = baselines(network, probe.samples, right, rows)
+        for name, baseline in (("ncm", found.ncm), ("lda", found.lda)):
             if baseline is not None:
                 correct, total = baseline.all
                 self._metric(f"baseline_{name}", {"correct": correct, "total": total}, correct / total)

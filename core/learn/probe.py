@@ -56,6 +56,11 @@ class Probe:
         self._classes: dict[tuple[int | None, str], int] = {}
         self.samples: dict[int, Sample] = {}
 
+    @property
+    def classes(self) -> list[str]:
+        """The classes of the samples' labels, in the order of their numbers."""
+        return [name for _, name in self._classes]
+
     def task(self, task: int, data: Dataset) -> list[int]:
         """[correct, total] of a task's held-out part among its own images."""
         at = evenly_spaced(len(data), TASK_IMAGES)

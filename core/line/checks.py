@@ -1,14 +1,17 @@
 """The gate's checks beside production: the limits that a new model has, and each judged from stored counts.
 
 A loss counts where it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A check without images
-passes and says why nothing was measured.
+passes and says why nothing was measured. `features_collapsed` compares with ancestors, and not image by image
+(`core.line.features`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 from core.flips import mcnemar_worse
+from core.line.features import LIMIT, find_best, find_last_good, find_loss, say_shares
 from core.power import SIGNIFICANT
+from core.protocol.features import FeatureCount
 from core.protocol.gate import Check, CheckPicture, GateCheck, GateLimits, GateOut, Visibility
 from core.protocol.losses import ClassLoss, LossCount, Losses, LostImage
 
@@ -19,6 +22,7 @@ NEW_GATE: GateLimits = {
     "class_lost": 0.10,
     "drifted": 0.15,
     "learned_nothing": 0.10,
+    "features_collapsed": LIMIT,
 }
 """Limits of a new model (`docs/benchmarks.md` has the measurement)."""
 ALL_OFF: GateLimits = {
@@ -27,6 +31,7 @@ ALL_OFF: GateLimits = {
     "class_lost": None,
     "drifted": None,
     "learned_nothing": None,
+    "features_collapsed": None,
 }
 LEAST_OF_CLASS = 5
 """Held-out images below which a class is not asked for."""
@@ -37,15 +42,26 @@ _NAMED = 20
 _Judge = Callable[[Losses, float], GateCheck]
 
 
-def check_losses(limits: GateLimits | GateOut, losses: Losses | None, model_id: str) -> list[GateCheck]:
-    """Judge what a version lost by the checks that are on; `losses` None: nothing was counted."""
+_BEFORE = "the version was made before this was counted"
+
+
+def check_losses(
+    limits: GateLimits | GateOut,
+    losses: Losses | None,
+    model_id: str,
+    features: FeatureCount | None = None,
+) -> list[GateCheck]:
+    """Judge what a version lost by the checks that are on; `losses`, `features` None: nothing was counted."""
     checks: list[GateCheck] = []
     for name in CHECKS:
         limit = limits.get(name)
         if limit is None:
             continue
+        if name == "features_collapsed":
+            checks.append(_judge_features(features, limit))
+            continue
         if losses is None:
-            checks.append(_unmeasured(name, limit, "the version was made before this was counted"))
+            checks.append(_unmeasured(name, limit, _BEFORE))
             continue
         check = _JUDGES[name](losses, limit)
         if not check["passed"]:
@@ -191,6 +207,33 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         if is_blank or is_worse
         else [],
         "detail": _sentence("; ".join(texts)),
+    }
+
+
+def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
+    name: Check = "features_collapsed"
+    if found is None:
+        return _unmeasured(name, limit, _BEFORE)
+    collapsed = find_last_good(found, limit)
+    one = collapsed or find_best(found)
+    if one is None:
+        return _unmeasured(name, limit, str(found["missing"]))
+    now, before = say_shares(one)
+    whose = "the last good version" if collapsed else "the best of the last versions"
+    text = (
+        f"a linear discriminant on its features gets {now} held-out images of earlier tasks right, on those of "
+        f"version {one['version']}, {whose}, {before}, among the classes that both know"
+    )
+    if collapsed:
+        text = f"its features have collapsed: {text}"
+    return {
+        "name": name,
+        "limit": limit,
+        "value": find_loss(one),
+        "passed": collapsed is None,
+        "against": one["version"],
+        "images": one["images"],
+        "detail": _sentence(text),
     }
 
 

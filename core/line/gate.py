@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from core.line.checks import check_losses, describe_visible
 from core.line.coverage import Lost
+from core.protocol.features import FeatureCount
 from core.protocol.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.protocol.losses import Losses
 
@@ -59,6 +60,7 @@ class Metrics:
         coverage: share of held-out images that it answers surely, where the model promises a precision.
         production: beside the version in production; None: that was taught nothing, or nothing was compared.
         losses: image by image beside other versions; None: nothing was counted.
+        features: beside its ancestors' features; None: nothing was counted.
     """
 
     forgetting: float | None = None
@@ -68,6 +70,7 @@ class Metrics:
     production: Production | None = None
     coverage: float | None = None
     losses: Losses | None = None
+    features: FeatureCount | None = None
 
     @property
     def negative_flips(self) -> float | None:
@@ -100,7 +103,7 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         if name == "max_negative_flips" and beside is not None:
             check |= {"against": beside.version, "negative": beside.negative, "images": beside.images}
         checks.append(check)
-    checks += check_losses(gate, metrics.losses, place.model)
+    checks += check_losses(gate, metrics.losses, place.model, metrics.features)
     lost = place.lost
     checks.append(
         {

@@ -4,13 +4,14 @@ import math
 
 from sqlalchemy.orm import Session
 
-from core.db.measurements import ALL_TASKS, LOSSES, NEGATIVE_FLIPS
+from core.db.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
 from core.line.gate import Metrics, Place, Production, verdict
 from core.line.row import row_of
 from core.line.sure import sure_of
 from core.matrix_row import row_figures
+from core.protocol.features import FeatureCount
 from core.protocol.gate import GateOut, Verdict
 from core.protocol.losses import Losses
 
@@ -31,6 +32,7 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
         beside,
         coverage_of(session, model, version.number),
         read_losses(session, model.id, version.number),
+        read_features(session, model.id, version.number),
     )
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = limits_of(model, job)
@@ -54,6 +56,12 @@ def beside_production(session: Session, model_id: str, version: int) -> Producti
 def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
     """Read what was counted for the checks when the version was made, where its gate had one of them."""
     row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
+    return None if row is None else row.detail
+
+
+def read_features(session: Session, model_id: str, version: int) -> FeatureCount | None:
+    """Read what was counted of a version's features beside its ancestors' when it was made."""
+    row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 

@@ -115,7 +115,11 @@ class Calibration(Document):
 
 
 class Figures(Document):
-    """All of them; null or absent where one is not known."""
+    """All of them; null or absent where one is not known.
+
+    `baseline_later`: task → row of the head → images of the task that `baseline_lda` answers wrongly, and rightly among
+    the classes before that row: beside a version that knew these alone.
+    """
 
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
@@ -126,4 +130,5 @@ class Figures(Document):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None

@@ -14,8 +14,8 @@ Limit = Literal[
     "max_negative_flips",
     "min_coverage",
 ]
-Check = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing"]
-"""Checks beside production, image by image; the limit of each is a share of images."""
+Check = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing", "features_collapsed"]
+"""Checks beside other versions; the limit of each is a share of images. All but the last compare image by image."""
 
 
 class GateLimits(TypedDict, total=False):
@@ -34,6 +34,7 @@ class GateLimits(TypedDict, total=False):
     class_lost: float | None
     drifted: float | None
     learned_nothing: float | None
+    features_collapsed: float | None
 
 
 class GateOut(TypedDict):
@@ -50,6 +51,7 @@ class GateOut(TypedDict):
     class_lost: float | None
     drifted: float | None
     learned_nothing: float | None
+    features_collapsed: float | None
 
 
 class CheckPicture(TypedDict):
@@ -76,8 +78,9 @@ class GateCheck(TypedDict):
     The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
     was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
     the worst of several tasks times their number;
-    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
-    nothing was compared, in words; then `value` is null and the check passes.
+    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `features_collapsed`
+    has `detail`, `images` and `against`: of a check that failed the last good version. `not_measured`: why nothing was
+    compared, in words; then `value` is null and the check passes.
     """
 
     name: str

@@ -153,6 +153,7 @@ class Manifest(Document):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None
     trainable: int | None = None
     parameters: int | None = None

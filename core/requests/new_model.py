@@ -186,6 +186,7 @@ def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSet
         "class_lost": limits.get("class_lost"),
         "drifted": limits.get("drifted"),
         "learned_nothing": limits.get("learned_nothing"),
+        "features_collapsed": limits.get("features_collapsed"),
     }
 
 

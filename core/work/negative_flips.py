@@ -11,19 +11,22 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import flips
-from core.db.measurements import ALL_TASKS, LOSSES, NEGATIVE_FLIPS, Measured
+from core.db.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Measured
 from core.db.session import Database
 from core.db.tables import Alias, Job, Model, Result, Task, Version
 from core.flips import Flips, Mask
 from core.ingest.answers import open_answers
 from core.ingest.dataset import open_dataset
+from core.line.features import find_best, find_loss
 from core.line.gate import Production
 from core.line.judgement import limits_of
 from core.line.line import PRODUCTION
+from core.protocol.features import FeatureCount
 from core.protocol.job_result import JobResult
 from core.protocol.losses import Losses
 from core.protocol.manifest import Manifest
 from core.store import Blobs
+from core.work.features import compare_features
 from core.work.fence import Claim
 from core.work.losses import count_losses
 from core.work.result import ResultFolder
@@ -36,6 +39,7 @@ class Beside:
     production: int | None
     counted: Production | None
     losses: Losses | None = None
+    features: FeatureCount | None = None
 
     def rows(self) -> list[Measured]:
         """As rows of measurements, for the verdict."""
@@ -47,6 +51,10 @@ class Beside:
             count = losses["forgotten"]
             net = (count["negative"] - count["positive"]) / count["images"] if count["images"] else None
             rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
+        if self.features is not None:
+            best = find_best(self.features)
+            loss = None if best is None else find_loss(best)
+            rows.append(Measured(FEATURES, ALL_TASKS, loss, self.features))
         return rows
 
 
@@ -66,9 +74,13 @@ def production_of(session: Session, model_id: str) -> int | None:
 
 
 def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
-    """Count negative flips and losses against production, as far as the job's gate asks for them."""
+    """Count negative flips and losses against production, as far as the job's gate asks for them; compare features."""
     beside = _count_flips(db, blobs, claim, found)
-    return replace(beside, losses=count_losses(db, blobs, claim, found, beside.production))
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        features = compare_features(session, session.get_one(Model, job.model_id), job, found.document)
+    losses = count_losses(db, blobs, claim, found, beside.production)
+    return replace(beside, losses=losses, features=features)
 
 
 def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:

@@ -25,19 +25,21 @@ from core.db.tables import Job, Model, Part, Task, Version
 from core.failpoints import hit
 from core.ids import new_id
 from core.line import line, words
-from core.line.coverage import lacked, taught, with_task
+from core.line.coverage import with_task
 from core.line.judgement import judge
 from core.protocol.answers.event import StateData
 from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
-from core.work import answers, anytime, biased_head, negative_flips, retention, snapshots
+from core.work import answers, anytime, negative_flips, retention, snapshots
 from core.work.answers import Kept
+from core.work.confused_pairs import ConfusedPair, count_confused
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.measured import write_measured
 from core.work.negative_flips import Beside
 from core.work.result import PartFile, ResultFolder, read_result
+from core.work.version_warnings import find_lacks, find_warnings
 
 _BATCH = 200
 
@@ -62,11 +64,13 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Made:
-    """A result whose files are stored: its folder, its parts, and the answers that are new."""
+    """A result whose files are stored: its folder, its parts, the answers that are new, and pairs of classes that the
+    version takes for each other."""
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
     answers: Kept
+    confused: list[ConfusedPair]
 
 
 def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published:
@@ -86,7 +90,7 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published
         for file in found.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path)))
             hit("part-stored")
-        made = _Made(found, stored, answers.store(db, blobs, claim, found))
+        made = _Made(found, stored, answers.store(db, blobs, claim, found), count_confused(found))
         hit("publish-stored")
         while done is None:  # production moved while the versions were compared
             done = _transaction(db, blobs, claim, made, negative_flips.compare(db, blobs, claim, found))
@@ -125,11 +129,8 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         version = _version(session, model, task, job, number, found, stored, now)
         size = version.bytes_new + _measured(session, model, version, made, beside)
         version.gate = judge(session, model, version)
-        biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
-        told = [] if biased is None else [biased]
-        if version.gate["passed"] and model.production_follows and line.stays_behind(session, model, version):
-            told.append(words.one_class(version))
-        version.warnings = [*_lacks(session, model, version), *told]
+        told = find_warnings(session, model, job, version, found, beside, made.confused)
+        version.warnings = [*find_lacks(session, model, version), *told]
         job.warnings = [*(job.warnings or []), *told]
         if version.gate["passed"]:
             line.publish(session, model, task, version, now)
@@ -195,12 +196,6 @@ def _seen(version: Version) -> str:
     """Say what the gate could have seen, after the words of a published version."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
-
-
-def _lacks(session: Session, model: Model, version: Version) -> list[str]:
-    """Sentences about tasks that the version was not taught though they were learned once."""
-    found = lacked(session, model, taught(version.manifest))
-    return [words.missing(model, task, standing, f"Version {version.number}") for task, standing in found]
 
 
 def _deleted(session: Session, model: Model) -> set[int]:

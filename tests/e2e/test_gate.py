@@ -15,7 +15,7 @@ from tools import digits
 pytestmark = pytest.mark.slow
 
 LEARNS = {"method": "finetune", "epochs": 20, "batch_size": 8}
-CHECKS = ("forgotten", "confused", "class_lost", "drifted", "learned_nothing")
+CHECKS = ("forgotten", "confused", "class_lost", "drifted", "learned_nothing", "features_collapsed")
 
 
 def create(client: Rest, name: str, **fields: Any) -> str:

@@ -95,7 +95,7 @@ def _write_whole_manifests(db: Database, histories: list[History]) -> None:
     with db.write() as session:
         for history in histories:
             for number, manifest in history.manifests.items():
-                for later in ("baseline_ncm", "baseline_lda", "calibration"):
+                for later in ("baseline_ncm", "baseline_lda", "baseline_later", "calibration"):
                     manifest.pop(later, None)
                 of = (Version.model_id == history.model, Version.number == number)
                 session.execute(update(Version).where(*of).values(manifest=Manifest.from_json(manifest)))

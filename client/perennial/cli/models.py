@@ -57,6 +57,7 @@ CHECKS = {
     "class_lost": "share right at which a class that production knows is lost.",
     "drifted": "as --forgotten, of each task beside the best of the last 20 versions.",
     "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
+    "features_collapsed": "accuracy at most that features lose beside the best of the last 20 ancestors.",
 }
 """The checks beside production, as their options are explained."""
 OFF = "off"

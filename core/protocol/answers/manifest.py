@@ -227,8 +227,9 @@ class ManifestOut(Origin, total=False):
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
     of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay; `temperature`:
-    what logits are divided by.
+    class means and by linear discriminants, null where held-out images are too few or do not stay; `baseline_later`:
+    task → row of a class → images of the task that the discriminants would answer rightly if that class and those after
+    it were not known; `temperature`: what logits are divided by.
     """
 
     format: int
@@ -262,6 +263,7 @@ class ManifestOut(Origin, total=False):
     rollback: Rollback | None
     baseline_ncm: Baseline | None
     baseline_lda: Baseline | None
+    baseline_later: dict[str, dict[str, int]] | None
     calibration: CalibrationOut | None
     trainable: int | None
     parameters: int | None

@@ -187,7 +187,10 @@ def test_checks_that_are_off_are_named_and_switched_on_by_a_button(
 ) -> None:
     logged_in.patch(f"/v1/models/{model}", json={"gate": {"checks": "off"}})
     said = text(logged_in.get(f"/ui/models/{model}").text)
-    assert "forgotten, confused, class lost, drifted, learned nothing: held-out images are not" in said
+    assert (
+        "forgotten, confused, class lost, drifted, learned nothing, features collapsed: held-out images are not"
+        in said
+    )
     assert logged_in.post(f"/ui/models/{model}/checks").status_code == 303
     gate = logged_in.get(f"/v1/models/{model}").json()["gate"]
     assert {name: gate[name] for name in CHECKS} == NEW_GATE

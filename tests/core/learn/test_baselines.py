@@ -5,7 +5,7 @@ import pytest
 import torch
 from streams import Bench, Learned
 
-from core.learn.baselines import FOLDS, baselines, five_fold, folds, usable
+from core.learn.baselines import FOLDS, baselines, first_better, five_fold, folds, usable
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.probe import Sample
 
@@ -102,8 +102,8 @@ def sampled(scenario: str, n: int = 30):
 
 def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -> None:
     network, samples, right = sampled("class")
-    together, _ = baselines(network, samples, right)
-    apart, _ = baselines(sampled("task")[0], samples, right)
+    together = baselines(network, samples, right).ncm
+    apart = baselines(sampled("task")[0], samples, right).ncm
     assert together is not None and apart is not None
     pooled = five_fold(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
@@ -114,14 +114,53 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
 
 
 def test_of_fewer_than_twenty_images_nothing_is_told() -> None:
-    assert baselines(*sampled("class", 9)) == (None, None)
+    assert baselines(*sampled("class", 9)) == (None, None, None)
     assert None not in baselines(*sampled("class", 10))
 
 
 def test_a_task_that_the_version_cannot_answer_is_left_out() -> None:
     network, samples, right = sampled("task")
-    found, _ = baselines(network, samples, {1: right[1]})
+    found = baselines(network, samples, {1: right[1]}).ncm
     assert found is not None and set(found.tasks) == {"1"} and found.own[1] == 30
+
+
+def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() -> None:
+    generator = torch.Generator().manual_seed(4)
+    scores = torch.randint(0, 4, (200, 5), generator=generator).double()  # with ties
+    labels = torch.randint(0, 5, (200,), generator=generator)
+    rows = torch.tensor([3, 0, 4, 1, 2])  # the row of the head that each column is
+    found = first_better(scores, labels, rows)
+    column_of = rows.argsort()
+    for image, (own, first) in enumerate(zip(rows[labels].tolist(), found.tolist(), strict=True)):
+        for known in range(own + 1, 6):
+            columns = sorted(column_of[:known].tolist())  # of the classes before row `known`
+            best = max(columns, key=lambda column: (float(scores[image, column]), -column))
+            assert (best == int(labels[image])) == (first >= known)
+
+
+def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> None:
+    network, samples, right = sampled("class")
+    found = baselines(network, samples, right)
+    assert found.lda is not None and found.later is not None and set(found.later) == {"1", "2"}
+    assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
+    every = torch.cat([samples[task].features for task in (1, 2)])
+    labels = torch.cat([samples[task].labels for task in (1, 2)])
+    first = five_fold(every, labels).first
+    assert first is not None
+    alone = int((first[:30] >= 2).sum())
+    assert alone == found.lda.tasks["1"][0] + sum(found.later["1"].values()) > found.lda.tasks["1"][0]
+
+
+def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
+    network, samples, right = sampled("class")
+    plain = baselines(network, samples, right)
+    turned = baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
+    assert plain.later is not None and turned.later is not None and plain.lda == turned.lda
+    assert sum(plain.later["1"].values()) == sum(turned.later["1"].values()) > 0
+
+
+def test_where_classes_do_not_grow_nothing_is_said_of_fewer_classes() -> None:
+    assert baselines(*sampled("task")).later is None
 
 
 def digits(tmp_path, method: object, **recipe: object) -> Learned:
@@ -140,6 +179,9 @@ def test_they_stand_in_the_result_and_among_the_metrics_of_a_job(tmp_path) -> No
     assert [sum(c) for c in zip(*learned.result["baseline_ncm"]["tasks"].values(), strict=True)] == ncm
     told = {e["name"]: e["value"] for e in learned.events if e["event"] == "metric"}
     assert told["baseline_ncm"] == ncm[0] / ncm[1] and 0.5 < told["baseline_lda"] < 1
+    later = learned.result["baseline_later"]
+    assert set(later) == set(learned.result["baseline_lda"]["tasks"]) and later["5"] == {}
+    assert {int(row) for row in later["1"]} <= set(range(2, 10)) and later["1"]
 
 
 def test_where_held_out_images_do_not_stay_there_are_none(bench) -> None:

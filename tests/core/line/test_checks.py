@@ -6,6 +6,7 @@ import pytest
 
 from core.line.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses, describe_visible
 from core.power import find_visible
+from core.protocol.features import FeatureCount
 from core.protocol.gate import GateCheck
 from core.protocol.losses import ClassLoss, LossCount, Losses
 
@@ -45,6 +46,12 @@ def losses(**some: Any) -> Losses:
         "visible": {"images": 100, "loss": 0.19, "more": 210, "then": 0.096},
     }
     return {**calm, **some}  # type: ignore[typeddict-item]
+
+
+def features(right: int, before: int, images: int = 100) -> FeatureCount:
+    """Counts beside version 2."""
+    counts = {"images": images, "right": right, "images_before": images, "right_before": before}
+    return {"ancestors": [{"version": 2, "is_good": True, **counts}], "missing": None}  # type: ignore[typeddict-item]
 
 
 def judged(name: str, **some: Any) -> GateCheck:
@@ -101,9 +108,35 @@ def test_without_images_a_check_passes_and_says_why_nothing_was_measured(
 
 
 def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
-    checks = check_losses(NEW_GATE, None, "mdl_1")
+    checks = check_losses(NEW_GATE, None, "mdl_1", None)
     assert [check["name"] for check in checks] == list(CHECKS)
     assert all(check["passed"] and check["not_measured"] for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("right", "before", "limit", "passed"),
+    [
+        (32, 71, 0.1, False),
+        (70, 75, 0.1, True),
+        (32, 71, 0.5, True),
+        (60, 90, 0.3, True),
+        (59, 90, 0.3, False),
+    ],
+)
+def test_features_that_lost_more_than_the_limit_are_held(
+    right: int, before: int, limit: float, passed: bool
+) -> None:
+    (check,) = check_losses({"features_collapsed": limit}, losses(), "mdl_1", features(right, before))
+    assert check["passed"] is passed and check["value"] == pytest.approx((before - right) / 100)
+    assert (check["against"], check["images"]) == (2, 100) and "pictures" not in check
+    assert f"{right} % of 100" in check["detail"] and f"{before} % of 100" in check["detail"]
+    assert ("version 2, the last good version" in check["detail"]) is not passed
+
+
+def test_features_that_were_not_compared_pass_and_say_why() -> None:
+    missing: FeatureCount = {"ancestors": [], "missing": "it is the first version of its line"}
+    (check,) = check_losses({"features_collapsed": 0.1}, losses(), "mdl_1", missing)
+    assert check["passed"] and check["not_measured"] == "it is the first version of its line"
 
 
 def test_each_check_can_be_switched_off() -> None:

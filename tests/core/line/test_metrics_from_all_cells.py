@@ -141,6 +141,7 @@ class History:
                 name: {"all": counts(), "own": counts(), "tasks": {str(t): counts() for t in told}}
                 for name in ("baseline_ncm", "baseline_lda")
             },
+            "baseline_later": {str(t): {str(t): draw.randint(1, 9)} for t in told},
             "calibration": {
                 **{"error": draw.random(), "low": -0.1, "high": 1.1, "raw": 0.5, "images": 60},
                 "bins": [{"images": 60, "probability": draw.random(), "right": 30}],

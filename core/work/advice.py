@@ -1,0 +1,264 @@
+"""One piece of advice where a line goes wrong slowly: the condition, the one request that helps, and its cost.
+
+A condition is told once: the versions that come from the one that told it say nothing of it while it holds. What holds
+and was told is kept beside each version, so that the next looks at its parent alone.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import imagenet_base
+from core.db import measurements
+from core.db.measurements import ADVICE, ALL_TASKS, Measured
+from core.db.tables import Job, Measurement, Model, Result, Task, Version
+from core.line import words
+from core.line.coverage import taught
+from core.line.row import row_of
+from core.protocol.figures import Baseline
+from core.recipe.passes import BASE_SIZE, pass_of
+from core.work.confused_pairs import ConfusedPair
+
+FAR = Fraction(1, 10)
+"""Accuracy below a larger base's features from which on it is advised."""
+SPREADS = 2
+"""Standard errors that a difference must exceed: what lies below may be chance."""
+LEAST_OF_CLASS = 5
+"""Held-out images below which a class is not named as the worst."""
+_VERSIONS = 3
+_LOOKED_AT = 100
+"""Newest other models of the owner among which one on the larger base is looked for."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Right answers of a version over all tasks so far."""
+
+    version: int
+    right: int
+    images: int
+
+    @property
+    def share(self) -> Fraction:
+        """Return the share of right answers, in [0, 1]."""
+        return Fraction(self.right, self.images)
+
+    def say(self) -> str:
+        """Return `84 % (version 4)`."""
+        return f"{100 * float(self.share):.0f} % (version {self.version})"
+
+
+@dataclass(frozen=True)
+class LargerBase:
+    """Another model of the owner that learned the same batches on the base for photos: what its features tell apart."""
+
+    model: str
+    version: int
+    right: int
+    images: int
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """What is wrong (`key` is the same as long as it holds), and what to do."""
+
+    key: str
+    text: str
+
+
+def advise_once(
+    session: Session,
+    model: Model,
+    version: Version,
+    job: Job,
+    confused: Sequence[ConfusedPair],
+    *,
+    says_other: bool,
+) -> str | None:
+    """Return the advice for a version that was measured, if there is one that its line was not given; keep what was.
+
+    Args:
+        confused: the worst pair first.
+        says_other: the version has a warning already that says what to do: nothing is added to it.
+    """
+    found = _find_conditions(session, model, version, job, confused)
+    before = _read_told(session, model, version.parent or 0)
+    told = [one.key for one in found if one.key in before]
+    fresh = None if says_other else next((one for one in found if one.key not in before), None)
+    if fresh is not None:
+        told.append(fresh.key)
+    if told:
+        row = Measured(ADVICE, ALL_TASKS, None, {"told": told})
+        measurements.add(session, model.id, version.number, [row])
+    return None if fresh is None else fresh.text
+
+
+def is_falling(last: Sequence[Accuracy]) -> bool:
+    """Return True if accuracy fell over three versions, each time, and in all by more than chance.
+
+    Args:
+        last: the newest versions of a line, the oldest first.
+    """
+    if len(last) < _VERSIONS:
+        return False
+    first, second, third = last[-_VERSIONS:]
+    return first.share > second.share > third.share and _is_beyond_chance(
+        (first.right, first.images), (third.right, third.images)
+    )
+
+
+def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
+    """Return True if a version is more than 10 points and chance below what a larger base's features tell apart."""
+    lead = Fraction(larger.right, larger.images) - own.share
+    return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
+
+
+def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
+    shares = [right / images for right, images in (better, worse)]
+    sizes = (better[1], worse[1])
+    spread = sum(share * (1 - share) / size for share, size in zip(shares, sizes, strict=True)) ** 0.5
+    return shares[0] - shares[1] > SPREADS * spread
+
+
+def _find_conditions(
+    session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
+) -> list[_Condition]:
+    """Everything that is wrong, what helps most first."""
+    found: list[_Condition] = []
+    tasks = _read_tasks(session, model, version)
+    last = _read_last(session, model, version)
+    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
+    larger = _find_larger(session, model, tasks) if last and can_move else None
+    if larger is not None and is_far_below(last[-1], larger):
+        text = (
+            f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out images of all tasks "
+            f"right; a linear discriminant on the features of model {larger.model}, which learned the same batches "
+            f"on a larger base, gets {larger.right:,} of {larger.images:,}."
+        )
+        found.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(model, tasks)}"))
+    if is_falling(last):
+        fell = words.listed([one.say() for one in last[-_VERSIONS:]])
+        text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
+        help_ = _say_rebase(model, tasks) if can_move else _say_worst(session, model, version, job, tasks)
+        found.append(_Condition("falls", f"{text} {help_}"))
+    found += [_confusion(model, version, job, pair, tasks) for pair in confused]
+    return found
+
+
+def _read_told(session: Session, model: Model, version: int) -> set[str]:
+    row = session.get(Measurement, (model.id, version, ADVICE, ALL_TASKS))
+    return set() if row is None else set(row.detail["told"])
+
+
+def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
+    numbers = taught(version.manifest)
+    query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers)).order_by(Task.number)
+    return list(session.scalars(query))
+
+
+def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:
+    """Accuracy of the last three versions of the line, the oldest first; versions without held-out images end it."""
+    last: list[Accuracy] = []
+    number: int | None = version.number
+    while number and len(last) < _VERSIONS:
+        cells = row_of(session, model.id, number).values()
+        images = sum(cell.total for cell in cells)
+        if not images:
+            break
+        last.insert(0, Accuracy(number, sum(cell.correct for cell in cells), images))
+        parent = select(Version.parent).where(Version.model_id == model.id, Version.number == number)
+        number = session.scalar(parent)
+    return last
+
+
+def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> LargerBase | None:
+    """The newest of the owner's models on the base for photos whose line head learned all of these batches."""
+    of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
+    query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
+    others = {
+        id: (name, head)
+        for id, name, base, head, scenario in session.execute(
+            query.order_by(Model.id.desc()).limit(_LOOKED_AT)
+        )
+        if base == imagenet_base.NAME and scenario == model.scenario and head
+    }
+    wanted = {task.sha256 for task in tasks}
+    batches = select(Task.model_id, Task.sha256, Task.number).where(
+        Task.model_id.in_(others), Task.sha256.in_(wanted)
+    )
+    learned: dict[str, dict[int, str]] = {}
+    for id, digest, number in session.execute(batches) if others else ():
+        learned.setdefault(id, {})[number] = digest
+    for id in sorted(learned, reverse=True):
+        name, head = others[id]
+        manifest = session.scalar(
+            select(Version.manifest).where(Version.model_id == id, Version.number == head)
+        )
+        row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
+        if manifest is None or row is None:
+            continue
+        if {learned[id].get(number) for number in taught(manifest)} >= wanted:
+            right, images = Baseline.from_json(row.detail).all
+            return LargerBase(name, head, right, images)
+    return None
+
+
+def _say_rebase(model: Model, tasks: Sequence[Task]) -> str:
+    images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
+    seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
+    body = json.dumps({"base": imagenet_base.NAME})
+    return (
+        f"Move the model to the base for photos, whose features tell more classes apart: "
+        f"POST /v1/models/{model.name}/rebase {body}. A pass over the {images:,} images of its tasks takes about "
+        f"{max(1, round(seconds)):,} s of one core there."
+    )
+
+
+def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]) -> str:
+    """Ask for more images of the class that is right least often."""
+    query = select(Result.per_class).where(Result.model_id == model.id, Result.version == version.number)
+    counts: dict[str, list[int]] = {}
+    for per_class in session.scalars(query):
+        for label, (right, images) in per_class.items():
+            before = counts.setdefault(label, [0, 0])
+            counts[label] = [before[0] + right, before[1] + images]
+    known = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
+    if not known:
+        return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
+    worst = min(known, key=lambda label: (known[label][0] / known[label][1], label))
+    right, images = known[worst]
+    return (
+        f"Of its classes {worst} is worst, with {right} of {images} right. "
+        f"{_say_images(model, job, tasks, [worst], version.created_at)}"
+    )
+
+
+def _confusion(
+    model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
+) -> _Condition:
+    one, other = pair.labels
+    own = [task for task in tasks if pair.task in (0, task.number)]
+    more = _say_images(model, job, own, pair.labels, version.created_at)
+    text = (
+        f"Version {version.number} takes {one} and {other} for each other: it answers {pair.taken[0]} of "
+        f"{pair.images[0]} held-out images of {one} with {other}, and {pair.taken[1]} of {pair.images[1]} the other "
+        f"way round. {more} If both are one thing, start a model whose batches give them one label: labels that were "
+        "learned cannot be merged."
+    )
+    return _Condition(f"confused:{pair.task}:{one}|{other}", text)
+
+
+def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float) -> str:
+    """Ask for as many images of some classes as were learned of them, with the seconds that the last batch suggests."""
+    counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
+    asked = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
+    text = f"Send as many more images as it has learned, {asked}: POST /v1/models/{model.name}/tasks."
+    last = next((task for task in tasks if task.number == job.task_number), None)
+    if last is None or not last.n_train or job.started_at is None:
+        return text
+    seconds = (now - job.started_at) / last.n_train * sum(counts.values())
+    return f"{text} By the seconds of this batch, learning them takes about {max(1, round(seconds)):,} s."

@@ -1,0 +1,44 @@
+"""The warning of a version whose features have collapsed: both figures, and the last good version to go on from.
+
+Nothing that is made from the collapsed features is advised: neither another head nor a model on them.
+"""
+
+import json
+
+from core.db.tables import Model, Version
+from core.line.features import find_last_good, say_shares
+from core.protocol.features import FeatureCount
+from core.work.biased_head import successor
+
+
+def warn_collapsed(
+    model: Model, version: Version, found: FeatureCount | None, production: int | None
+) -> str | None:
+    """Return the sentences; None where the features have not collapsed, or nothing was compared.
+
+    Args:
+        version: judged already.
+        production: the version that production names once this one is published or held.
+    """
+    good = find_last_good(found)
+    if good is None:
+        return None
+    now, before = say_shares(good)
+    number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
+    body = json.dumps(successor(model, number), ensure_ascii=False)
+    return (
+        f"The features of version {version.number} have collapsed: a linear discriminant on them gets {now} held-out "
+        f"images of earlier tasks right, on those of version {number}, the last good version, {before}. "
+        f"{_go_on(version, number, path, production)} Then send the batch with a smaller learning rate or a method "
+        f"that leaves the features as they are, or start a model on the features of version {number}: "
+        f"POST /v1/models {body}."
+    )
+
+
+def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
+    move = json.dumps({"version": good, "reason": "…"}, ensure_ascii=False)
+    if production == good and not version.gate["passed"]:
+        return f"Go on from version {good}, which stays in production: discard this batch or learn it again."
+    if production is not None and production > good:
+        return f"Go on from version {good}: roll production back to it with POST {path}/rollback {move}."
+    return f"Go on from version {good}: promote it with PUT {path} {move}, which moves the line to it."

@@ -1,0 +1,130 @@
+"""Compare a new version's features with those of its ancestors, by what linear discriminants on them tell apart.
+
+An ancestor was measured among the classes that it knows. The new version is counted among the same classes
+(`baseline_later`), and on the tasks that both measured: with each new class there is one more to be taken for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.measurements import ALL_TASKS, EACH_TASK, FEATURES
+from core.db.tables import Job, Measurement, Model, Version
+from core.line.features import LEAST_IMAGES, find_last_good
+from core.protocol.features import FeatureCount, FeatureShare
+from core.protocol.job_result import JobResult
+from core.recipe.photos import trains_backbone
+
+LAST_VERSIONS = 20
+"""Published ancestors that are looked at."""
+_LDA = "baseline_lda"
+_ByTask = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class _Ancestor:
+    """A version before: its number, the classes of its head (None: one for each task), what was measured of it."""
+
+    number: int
+    classes: list[str] | None
+    tasks: _ByTask
+    is_good: bool
+
+
+def compare_features(session: Session, model: Model, job: Job, found: JobResult) -> FeatureCount:
+    """Compare the version that a job has learned with the ancestors on its line."""
+    if not trains_backbone(job.recipe):
+        return _missing("the batch leaves the features as they were")
+    numbers = _walk(session, model, job.parent_version or 0)
+    if not numbers:
+        return _missing("it is the first version of its line")
+    if found.baseline_lda is None:
+        return _missing(
+            "the features of the version were not measured: too few held-out images, or too many features"
+        )
+    ancestors = _read(session, model, numbers)
+    if not ancestors:
+        return _missing("the features of no version before it were measured")
+    shares = [share for one in ancestors if (share := _compare(model, found, one)) is not None]
+    why = f"no version before it has {LEAST_IMAGES} held-out images of the same tasks"
+    return {"ancestors": shares, "missing": None if shares else why}
+
+
+def _walk(session: Session, model: Model, number: int) -> list[int]:
+    """Numbers of the last published ancestors, the newest first; version 0 was taught nothing."""
+    numbers: list[int] = []
+    at: int | None = number
+    while at and len(numbers) < LAST_VERSIONS:
+        query = select(Version.parent, Version.status).where(
+            Version.model_id == model.id, Version.number == at
+        )
+        parent, status = session.execute(query).one()
+        if status == "published":
+            numbers.append(at)
+        at = parent
+    return numbers
+
+
+def _read(session: Session, model: Model, numbers: list[int]) -> list[_Ancestor]:
+    """The ancestors that were measured, the newest first."""
+    of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
+    by_task = select(Measurement.version, Measurement.detail).where(
+        *of_these, Measurement.name == _LDA, Measurement.task == EACH_TASK
+    )
+    tasks = {version: detail for version, detail in session.execute(by_task)}
+    counted = select(Measurement.version, Measurement.detail).where(
+        *of_these, Measurement.name == FEATURES, Measurement.task == ALL_TASKS
+    )
+    collapsed = {
+        version for version, detail in session.execute(counted) if find_last_good(detail) is not None
+    }
+    query = select(Version.number, Version.manifest).where(
+        Version.model_id == model.id, Version.number.in_(tasks)
+    )
+    heads = {
+        number: None if manifest.heads else manifest.classes for number, manifest in session.execute(query)
+    }
+    return [
+        _Ancestor(number, heads[number], tasks[number], number not in collapsed)
+        for number in numbers
+        if number in tasks
+    ]
+
+
+def _compare(model: Model, found: JobResult, ancestor: _Ancestor) -> FeatureShare | None:
+    """Compare on the tasks of both; None where there are too few images, or the classes are others."""
+    known: int | None = None
+    if model.scenario == "class":
+        classes = ancestor.classes or []
+        if not classes or found.classes[: len(classes)] != classes:
+            return None
+        known = len(classes) if len(found.classes) > len(classes) else None
+    later = found.baseline_later
+    if known is not None and later is None:
+        return None
+    assert found.baseline_lda is not None
+    mine: _ByTask = found.baseline_lda.tasks
+    both = sorted(mine.keys() & ancestor.tasks.keys())
+    right = sum(mine[task][0] for task in both)
+    if known is not None and later is not None:
+        right += sum(
+            count for task in both for row, count in later.get(task, {}).items() if int(row) >= known
+        )
+    images = sum(mine[task][1] for task in both)
+    right_before, images_before = (sum(ancestor.tasks[task][i] for task in both) for i in (0, 1))
+    if min(images, images_before) < LEAST_IMAGES:
+        return None
+    return {
+        "version": ancestor.number,
+        "images": images,
+        "right": right,
+        "images_before": images_before,
+        "right_before": right_before,
+        "is_good": ancestor.is_good,
+    }
+
+
+def _missing(why: str) -> FeatureCount:
+    return {"ancestors": [], "missing": why}
