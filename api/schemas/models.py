@@ -47,8 +47,8 @@ class GateIn(Body):
     versions. `learned_nothing`: the share right, at most, of 10 images and more of the batch's new classes; a version
     that is significantly worse on the batch's known classes fails too. `features_collapsed`: the accuracy that a linear
     discriminant on the features may lose, at most, beside the best of the last 20 ancestors; a loss counts if it
-    exceeds two standard errors. `checks` sets all of them: to the limits of a new model ("on"), or to null ("off"); what stands
-    beside it comes after it.
+    exceeds two standard errors. `checks` sets all of them: to the limits of a new model ("on"), or to null ("off");
+    what stands beside it comes after it.
     """
 
     checks: Literal["on", "off"] | None = None

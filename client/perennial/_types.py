@@ -841,6 +841,7 @@ class Gate(Shape):
     class_lost: float | None
     drifted: float | None
     learned_nothing: float | None
+    features_collapsed: float | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -858,8 +859,9 @@ class GateCheck(Shape):
     The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
     was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
     the worst of several tasks times their number;
-    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `not_measured`: why
-    nothing was compared, in words; then `value` is null and the check passes.
+    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `features_collapsed`
+    has `detail`, `images` and `against`: of a check that failed the last good version. `not_measured`: why nothing was
+    compared, in words; then `value` is null and the check passes.
     """
 
     name: str
@@ -895,6 +897,7 @@ class GateLimits(Shape):
     class_lost: float | None = None
     drifted: float | None = None
     learned_nothing: float | None = None
+    features_collapsed: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1183,8 +1186,9 @@ class Manifest(Shape):
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
     of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay; `temperature`:
-    what logits are divided by.
+    class means and by linear discriminants, null where held-out images are too few or do not stay; `baseline_later`:
+    task → row of a class → images of the task that the discriminants would answer rightly if that class and those after
+    it were not known; `temperature`: what logits are divided by.
     """
 
     init: RandomInit | None = None
@@ -1220,6 +1224,7 @@ class Manifest(Shape):
     rollback: Rollback | None = None
     baseline_ncm: Baseline | None = None
     baseline_lda: Baseline | None = None
+    baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None
     trainable: int | None = None
     parameters: int | None = None

@@ -12,10 +12,11 @@ from core.flips import mcnemar_worse
 from core.line.features import LIMIT, find_best, find_last_good, find_loss, say_shares
 from core.power import SIGNIFICANT
 from core.protocol.features import FeatureCount
-from core.protocol.gate import Check, CheckPicture, GateCheck, GateLimits, GateOut, Visibility
+from core.protocol.gate import Check, CheckPicture, GateCheck, GateLimits, GateOut, ImageCheck, Visibility
 from core.protocol.losses import ClassLoss, LossCount, Losses, LostImage
 
 CHECKS: tuple[Check, ...] = get_args(Check)
+IMAGE_CHECKS: tuple[ImageCheck, ...] = get_args(ImageCheck)
 NEW_GATE: GateLimits = {
     "forgotten": 0.04,
     "confused": 0.15,
@@ -220,12 +221,13 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
         return _unmeasured(name, limit, str(found["missing"]))
     now, before = say_shares(one)
     whose = "the last good version" if collapsed else "the best of the last versions"
-    text = (
-        f"a linear discriminant on its features gets {now} held-out images of earlier tasks right, on those of "
-        f"version {one['version']}, {whose}, {before}, among the classes that both know"
-    )
+    subject = "a linear discriminant on its features"
     if collapsed:
-        text = f"its features have collapsed: {text}"
+        subject = "its features have collapsed: a linear discriminant on them"
+    text = (
+        f"{subject} gets {now} held-out images of earlier tasks right, on those of version {one['version']}, {whose}, "
+        f"{before}, among the classes that both know"
+    )
     return {
         "name": name,
         "limit": limit,
@@ -237,7 +239,7 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
     }
 
 
-_JUDGES: Mapping[Check, _Judge] = {
+_JUDGES: Mapping[ImageCheck, _Judge] = {
     "forgotten": _judge_forgotten,
     "confused": _judge_confused,
     "class_lost": _judge_class_lost,
@@ -278,7 +280,7 @@ def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
     }
 
 
-def _shown(name: Check, losses: Losses) -> list[LostImage]:
+def _shown(name: ImageCheck, losses: Losses) -> list[LostImage]:
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]

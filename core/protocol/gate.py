@@ -14,8 +14,10 @@ Limit = Literal[
     "max_negative_flips",
     "min_coverage",
 ]
-Check = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing", "features_collapsed"]
-"""Checks beside other versions; the limit of each is a share of images. All but the last compare image by image."""
+ImageCheck = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing"]
+"""Checks beside other versions, image by image; the limit of each is a share of images."""
+Check = Literal[ImageCheck, "features_collapsed"]
+"""All checks beside other versions."""
 
 
 class GateLimits(TypedDict, total=False):

@@ -20,16 +20,23 @@ from core.recipe.photos import trains_backbone
 LAST_VERSIONS = 20
 """Published ancestors that are looked at."""
 _LDA = "baseline_lda"
-_ByTask = Mapping[str, tuple[int, int]]
+ByTask = Mapping[str, tuple[int, int]]
+"""Task → right answers, and of how many."""
 
 
 @dataclass(frozen=True)
-class _Ancestor:
-    """A version before: its number, the classes of its head (None: one for each task), what was measured of it."""
+class Ancestor:
+    """A version before, as it was measured.
+
+    Attributes:
+        classes: of its head; None where each task has a head of its own.
+        tasks: right answers of the discriminant on its features, and of how many images, by task.
+        is_good: its own features had not collapsed.
+    """
 
     number: int
     classes: list[str] | None
-    tasks: _ByTask
+    tasks: ByTask
     is_good: bool
 
 
@@ -47,8 +54,8 @@ def compare_features(session: Session, model: Model, job: Job, found: JobResult)
     ancestors = _read(session, model, numbers)
     if not ancestors:
         return _missing("the features of no version before it were measured")
-    shares = [share for one in ancestors if (share := _compare(model, found, one)) is not None]
-    why = f"no version before it has {LEAST_IMAGES} held-out images of the same tasks"
+    shares = [share for one in ancestors if (share := count_share(model.scenario, found, one)) is not None]
+    why = f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks and classes"
     return {"ancestors": shares, "missing": None if shares else why}
 
 
@@ -67,7 +74,7 @@ def _walk(session: Session, model: Model, number: int) -> list[int]:
     return numbers
 
 
-def _read(session: Session, model: Model, numbers: list[int]) -> list[_Ancestor]:
+def _read(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
     """The ancestors that were measured, the newest first."""
     of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
     by_task = select(Measurement.version, Measurement.detail).where(
@@ -87,16 +94,16 @@ def _read(session: Session, model: Model, numbers: list[int]) -> list[_Ancestor]
         number: None if manifest.heads else manifest.classes for number, manifest in session.execute(query)
     }
     return [
-        _Ancestor(number, heads[number], tasks[number], number not in collapsed)
+        Ancestor(number, heads[number], tasks[number], number not in collapsed)
         for number in numbers
         if number in tasks
     ]
 
 
-def _compare(model: Model, found: JobResult, ancestor: _Ancestor) -> FeatureShare | None:
+def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureShare | None:
     """Compare on the tasks of both; None where there are too few images, or the classes are others."""
     known: int | None = None
-    if model.scenario == "class":
+    if scenario == "class":
         classes = ancestor.classes or []
         if not classes or found.classes[: len(classes)] != classes:
             return None
@@ -105,7 +112,7 @@ def _compare(model: Model, found: JobResult, ancestor: _Ancestor) -> FeatureShar
     if known is not None and later is None:
         return None
     assert found.baseline_lda is not None
-    mine: _ByTask = found.baseline_lda.tasks
+    mine: ByTask = found.baseline_lda.tasks
     both = sorted(mine.keys() & ancestor.tasks.keys())
     right = sum(mine[task][0] for task in both)
     if known is not None and later is not None:

@@ -19,7 +19,7 @@ from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import StoreCorrupt
 from core.flips import Mask, mcnemar_worse
 from core.ingest.answers import RankedAnswers, open_answers, open_ranked_answers
-from core.line.checks import CHECKS
+from core.line.checks import IMAGE_CHECKS
 from core.line.judgement import limits_of
 from core.power import SIGNIFICANT, find_visible
 from core.protocol.gate import GateOut
@@ -172,7 +172,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         gate = limits_of(model, job)
-        if all(gate.get(name) is None for name in CHECKS if name != "features_collapsed"):
+        if all(gate.get(name) is None for name in IMAGE_CHECKS):
             return None
         there = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
         tasks = set(session.scalars(select(Task.number).where(Task.model_id == model.id, there)))

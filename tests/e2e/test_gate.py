@@ -79,6 +79,24 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     )
 
 
+def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named(client: Rest) -> None:
+    replay = {"method": {"name": "er", "buffer": 100}, "epochs": 20, "batch_size": 8}
+    create(client, "wrecked", recipe=replay)
+    small.learn(client, "wrecked", *small.WEEKS[:2])
+    before = checks_of(client.get("/v1/models/wrecked/versions/2"))["features_collapsed"]
+    assert before["passed"]
+    absurd = {"method": "finetune", "optimizer": {"lr": 300.0}}
+    small.learn(client, "wrecked", small.WEEKS[2], recipe=absurd)
+    held = client.get("/v1/models/wrecked/versions/3")
+    check = checks_of(held)["features_collapsed"]
+    assert held["status"] == "held" and not check["passed"] and check["against"] == 2
+    model = client.get("/v1/models/wrecked")
+    assert model["aliases"]["production"] == 2
+    assert "its features have collapsed" in model["attention"][0]["detail"]
+    (told,) = [text for text in held["warnings"] if "have collapsed" in text]
+    assert "version 2, the last good version" in told and '"base": {"model": "wrecked", "version": 2}' in told
+
+
 def test_what_ten_images_of_a_new_class_showed_is_not_measured_in_words(client: Rest) -> None:
     create(client, "unmeasured", recipe={"method": {"name": "analytic", "projection": 50}})
     images = [small.take_first_image(small.WEEKS[2], "4")] * 10

@@ -75,7 +75,7 @@ def test_a_falling_line_is_told_once_to_move_to_the_larger_base(desk: Desk) -> N
     assert f"POST /v1/models/{name}/{REBASE}. A pass over the 30 images of its tasks takes about 1 s" in text
     assert learn(desk, model, 110) == []
     assert learn(desk, model, 180) == []  # it holds no more
-    assert [learn(desk, model, right) for right in (160, 130)][0] == []
+    assert learn(desk, model, 160) == []
 
 
 def test_what_holds_again_after_it_did_not_is_told_again(desk: Desk) -> None:

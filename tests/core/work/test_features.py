@@ -101,8 +101,8 @@ def test_a_version_that_collapsed_is_held_and_the_last_good_one_named(line: Line
     check = line.check(3)
     assert (check["against"], check["images"], check["value"]) == (2, 100, pytest.approx(0.6))
     assert check["detail"] == (
-        "Its features have collapsed: a linear discriminant on its features gets 32 % of 100 held-out images of "
-        "earlier tasks right, on those of version 2, the last good version, 92 % of 100, among the classes that both know."
+        "Its features have collapsed: a linear discriminant on them gets 32 % of 100 held-out images of earlier "
+        "tasks right, on those of version 2, the last good version, 92 % of 100, among the classes that both know."
     )
 
 
@@ -133,9 +133,9 @@ def test_ancestors_are_looked_at_up_to_the_last_published_ones(
     [
         (None, {1: (9, 50)}, {}, "the features of no version before it were measured"),
         ({1: (48, 50)}, None, {}, "the features of the version were not measured"),
-        ({1: (18, 19)}, {1: (1, 19)}, {}, "no version before it has 20 held-out images of the same tasks"),
-        ({1: (48, 50)}, {2: (9, 50)}, {}, "no version before it has 20 held-out images of the same tasks"),
-        ({1: (48, 50)}, {1: (9, 50)}, {"baseline_later": None}, "no version before it has 20"),
+        ({1: (18, 19)}, {1: (1, 19)}, {}, "no version before it was measured on 20 held-out images"),
+        ({1: (48, 50)}, {2: (9, 50)}, {}, "no version before it was measured on 20 held-out images"),
+        ({1: (48, 50)}, {1: (9, 50)}, {"baseline_later": None}, "no version before it was measured on 20"),
         ({1: (48, 50)}, {1: (9, 50)}, {"recipe": {"method": {"name": "lwf"}, "depth": 1}}, "leaves the features as"),
     ],
     ids=("no ancestor", "not the version", "few", "other tasks", "not among fewer classes", "frozen"),
