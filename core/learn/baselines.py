@@ -211,7 +211,7 @@ def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict
         if not bool(mine.any()):
             continue
         taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
-        values, counts = taken.unique(return_counts=True)
+        values, counts = torch.unique(taken, return_counts=True)
         found[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
         }

@@ -121,7 +121,7 @@ def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
     shares = [right / images for right, images in (better, worse)]
     sizes = (better[1], worse[1])
     spread = sum(share * (1 - share) / size for share, size in zip(shares, sizes, strict=True)) ** 0.5
-    return shares[0] - shares[1] > SPREADS * spread
+    return bool(shares[0] - shares[1] > SPREADS * spread)
 
 
 def _find_conditions(

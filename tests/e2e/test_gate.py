@@ -85,7 +85,7 @@ def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named
     small.learn(client, "wrecked", *small.WEEKS[:2])
     before = checks_of(client.get("/v1/models/wrecked/versions/2"))["features_collapsed"]
     assert before["passed"]
-    absurd = {"method": "finetune", "optimizer": {"lr": 300.0}}
+    absurd = {"method": "finetune", "optimizer": {"lr": 300.0, "clip": 1.0}}
     small.learn(client, "wrecked", small.WEEKS[2], recipe=absurd)
     held = client.get("/v1/models/wrecked/versions/3")
     check = checks_of(held)["features_collapsed"]

@@ -88,7 +88,7 @@ def test_a_branch_is_told_although_another_was(desk: Desk) -> None:
     model = desk.model()
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
-    assert len(learn(desk, model, 120)) == 1
+    assert any("has fallen" in text for text in learn(desk, model, 120))
 
 
 def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_for(desk: Desk) -> None:

@@ -43,7 +43,8 @@ def test_a_held_one_leaves_the_good_one_in_production(desk: Desk) -> None:
     assert desk.aliases(line.model)["production"] == 1
 
 
-def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted(ungated: Line) -> None:
+def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted(desk: Desk) -> None:
+    ungated = Line(desk, gate={}, allow_lost_classes=True)
     ungated.learn({1: (48, 50)})
     ungated.learn({1: (48, 50)})
     ungated.desk.roll_back(ungated.model, to=1)
