@@ -67,10 +67,7 @@ class Answers(NamedTuple):
 
 
 def baselines(
-    network: Network,
-    samples: Mapping[int, Sample],
-    right: Mapping[int, Tensor],
-    rows: Tensor | None = None,
+    network: Network, samples: Mapping[int, Sample], right: Mapping[int, Tensor], rows: Tensor | None = None
 ) -> Baselines:
     """Both classifiers on the tasks that the version can answer.
 
