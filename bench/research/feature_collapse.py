@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
-    # With a limit of 1 no version is held and the check still says its figure; the warning has the limit of a new model.
+    # With a limit of 1 no version is held, and the check says its figure; the warning has the limit of a new model.
     client.models.create(
         model,
         recipe={"method": method, "seed": seed},

@@ -133,6 +133,20 @@ def test_a_new_model_has_all_checks_and_each_can_be_switched_off(client: TestCli
         assert "checks" not in gate
 
 
+def test_a_model_from_before_one_check_keeps_its_gate_until_that_is_switched_on(
+    client: TestClient, db: Database
+) -> None:
+    model = client.post("/v1/models", json={"name": "birds", "scenario": "class"}).json()["id"]
+    before = {name: limit for name, limit in NEW_GATE.items() if name != "features_collapsed"}
+    with db.write() as session:
+        session.get_one(Model, model).gate = before  # as it was stored then
+    assert client.get("/v1/models/birds").json()["gate"]["features_collapsed"] is None
+    gate = client.patch("/v1/models/birds", json={"gate": {"drifted": 0.5}}).json()["gate"]
+    assert {name: gate[name] for name in CHECKS} == {**before, "drifted": 0.5, "features_collapsed": None}
+    gate = client.patch("/v1/models/birds", json={"gate": {"checks": "on"}}).json()["gate"]
+    assert {name: gate[name] for name in CHECKS} == NEW_GATE
+
+
 def test_a_model_from_before_the_checks_shows_them_as_off(client: TestClient, db: Database) -> None:
     model = client.post("/v1/models", json={"name": "birds", "scenario": "class"}).json()["id"]
     with db.write() as session:
