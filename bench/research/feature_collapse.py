@@ -1,4 +1,4 @@
-"""How often the gate takes features for collapsed in streams that learn normally, and what wrecked features lose.
+"""Features that the gate takes for collapsed in streams that learn normally, and what wrecked features lose.
 
     python -m bench.research.feature_collapse [--seeds 3]
 

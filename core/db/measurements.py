@@ -28,7 +28,7 @@ LOSSES = "losses"
 FEATURES = "features"
 """Beside its ancestors' features: the accuracy lost to the best of them, and `core.protocol.features.FeatureCount`."""
 ADVICE = "advice"
-"""What a version or its line was told to do, and that still holds: `{"told": [conditions]}`."""
+"""Advice that a version or its line was given, of what still holds: `{"given": [conditions]}`."""
 CALIBRATION = "calibration"
 """The calibration error, and the number of right answers above each probability."""
 ALL_TASKS = 0

@@ -1,7 +1,7 @@
 """One piece of advice where a line goes wrong slowly: the condition, the one request that helps, and its cost.
 
-A condition is told once: the versions that come from the one that told it say nothing of it while it holds. What holds
-and was told is kept beside each version, so that the next looks at its parent alone.
+Advice is given once: the versions that come from the one that gave it are silent while its condition holds. Conditions
+that hold and were advised on are kept beside each version, so that the next looks at its parent alone.
 """
 
 import json
@@ -64,7 +64,7 @@ class LargerBase:
 
 @dataclass(frozen=True)
 class _Condition:
-    """What is wrong (`key` is the same as long as it holds), and what to do."""
+    """Something that is wrong (`key` is the same as long as it holds), and what to do."""
 
     key: str
     text: str
@@ -86,13 +86,13 @@ def advise_once(
         says_other: the version has a warning already that says what to do: nothing is added to it.
     """
     found = _find_conditions(session, model, version, job, confused)
-    before = _read_told(session, model, version.parent or 0)
-    told = [one.key for one in found if one.key in before]
+    before = _read_given(session, model, version.parent or 0)
+    given = [one.key for one in found if one.key in before]
     fresh = None if says_other else next((one for one in found if one.key not in before), None)
     if fresh is not None:
-        told.append(fresh.key)
-    if told:
-        row = Measured(ADVICE, ALL_TASKS, None, {"told": told})
+        given.append(fresh.key)
+    if given:
+        row = Measured(ADVICE, ALL_TASKS, None, {"given": given})
         measurements.add(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 
@@ -149,9 +149,9 @@ def _find_conditions(
     return found
 
 
-def _read_told(session: Session, model: Model, version: int) -> set[str]:
+def _read_given(session: Session, model: Model, version: int) -> set[str]:
     row = session.get(Measurement, (model.id, version, ADVICE, ALL_TASKS))
-    return set() if row is None else set(row.detail["told"])
+    return set() if row is None else set(row.detail["given"])
 
 
 def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:

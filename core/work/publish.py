@@ -129,15 +129,15 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         version = _version(session, model, task, job, number, found, stored, now)
         size = version.bytes_new + _measured(session, model, version, made, beside)
         version.gate = judge(session, model, version)
-        told = find_warnings(session, model, job, version, found, beside, made.confused)
-        version.warnings = [*find_lacks(session, model, version), *told]
-        job.warnings = [*(job.warnings or []), *told]
+        warned = find_warnings(session, model, job, version, found, beside, made.confused)
+        version.warnings = [*find_lacks(session, model, version), *warned]
+        job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             line.publish(session, model, task, version, now)
         else:
             line.hold(session, model, task, now)
             owner_events.of_version(session, model, version, now)
-        _end(session, model, job, task, version, [*found.warnings, *told], now)
+        _end(session, model, job, task, version, [*found.warnings, *warned], now)
         session.flush()
         line.judge_again(session, model, now)
         retention.mark(model, task, published=version.status == "published", now=now)

@@ -1,4 +1,4 @@
-"""What a new version warns of: what it lacks, and the one thing to do about what was measured of it."""
+"""The warnings of a new version: what it lacks, and the one thing to do about what was measured of it."""
 
 from collections.abc import Sequence
 

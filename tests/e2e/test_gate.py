@@ -93,8 +93,9 @@ def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named
     model = client.get("/v1/models/wrecked")
     assert model["aliases"]["production"] == 2
     assert "its features have collapsed" in model["attention"][0]["detail"]
-    (told,) = [text for text in held["warnings"] if "have collapsed" in text]
-    assert "version 2, the last good version" in told and '"base": {"model": "wrecked", "version": 2}' in told
+    (warning,) = [text for text in held["warnings"] if "have collapsed" in text]
+    assert "version 2, the last good version" in warning
+    assert '"base": {"model": "wrecked", "version": 2}' in warning
 
 
 def test_what_ten_images_of_a_new_class_showed_is_not_measured_in_words(client: Rest) -> None:

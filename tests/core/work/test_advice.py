@@ -63,7 +63,7 @@ def test_far_below_is_more_than_ten_points_and_chance(own: int, larger: int, ima
     assert is_far_below(Accuracy(3, own, images), LargerBase("big", 2, larger, images)) is far
 
 
-def test_a_falling_line_is_told_once_to_move_to_the_larger_base(desk: Desk) -> None:
+def test_a_falling_line_is_advised_once_to_move_to_the_larger_base(desk: Desk) -> None:
     model = desk.model()
     name = desk.all(Model, id=model)[0].name
     assert [learn(desk, model, right) for right in (190, 170)] == [[], []]
@@ -78,13 +78,13 @@ def test_a_falling_line_is_told_once_to_move_to_the_larger_base(desk: Desk) -> N
     assert learn(desk, model, 160) == []
 
 
-def test_what_holds_again_after_it_did_not_is_told_again(desk: Desk) -> None:
+def test_what_holds_again_after_it_did_not_is_advised_again(desk: Desk) -> None:
     model = desk.model()
     said = [bool(learn(desk, model, right)) for right in (190, 170, 140, 110, 180, 160, 130, 100)]
     assert said == [False, False, True, False, False, False, True, False]
 
 
-def test_a_branch_is_told_although_another_was(desk: Desk) -> None:
+def test_a_branch_is_advised_although_another_was(desk: Desk) -> None:
     model = desk.model()
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
@@ -97,7 +97,7 @@ def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_fo
     assert REBASE not in texts[2][0] and "Of its classes x is worst, with 140 of 200 right." in texts[2][0]
 
 
-def test_a_confused_pair_is_told_once_with_images_and_seconds(desk: Desk) -> None:
+def test_a_confused_pair_is_named_once_with_images_and_seconds(desk: Desk) -> None:
     model = desk.model()
     (text,) = learn(desk, model, 150, CONFUSED)
     assert text.startswith(

@@ -9,7 +9,7 @@ from tests.core.work.conftest import Desk
 from tests.core.work.test_features import Line
 
 
-def told(line: Line, number: int) -> list[str]:
+def warned(line: Line, number: int) -> list[str]:
     return [text for text in line.version(number).warnings if text.startswith("The features of version")]
 
 
@@ -17,7 +17,7 @@ def collapse(line: Line) -> str:
     """Learn a version whose features have collapsed after a good one; its warning."""
     line.learn({1: (48, 50)})
     line.learn({1: (15, 50), 2: (20, 50)})
-    (text,) = told(line, 2)
+    (text,) = warned(line, 2)
     return text
 
 
@@ -26,7 +26,7 @@ def ungated(desk: Desk) -> Line:
     return Line(desk, gate={})
 
 
-def test_a_published_one_is_told_to_roll_back(ungated: Line) -> None:
+def test_a_published_one_is_to_be_rolled_back(ungated: Line) -> None:
     text = collapse(ungated)
     name = ungated.desk.all(Model, id=ungated.model)[0].name
     assert text.startswith(
@@ -50,7 +50,7 @@ def test_where_production_is_pinned_to_an_older_version_the_good_one_is_promoted
     ungated.desk.roll_back(ungated.model, to=1)
     ungated.learn({1: (48, 50)})
     ungated.learn({1: (10, 50)})
-    (text,) = told(ungated, 4)
+    (text,) = warned(ungated, 4)
     assert "promote it with PUT" in text and '{"version": 3, "reason": "…"}' in text
 
 
@@ -60,11 +60,11 @@ def test_a_model_on_features_is_advised_from_the_good_version_alone(ungated: Lin
     assert body["base"] == {"model": body["name"].removesuffix("-analytic"), "version": 1}
     knowing = {"all": [150, 150], "own": [9, 150], "tasks": {}}
     ungated.learn({1: (16, 50), 2: (20, 50), 3: (20, 50)}, baseline_ncm=knowing)
-    (text,) = told(ungated, 3)
+    (text,) = warned(ungated, 3)
     assert "the last good version" in text and '"version": 1' in text and '"version": 3' not in text
 
 
 def test_features_that_hold_warn_of_nothing(ungated: Line) -> None:
     ungated.learn({1: (48, 50)})
     ungated.learn({1: (45, 50), 2: (20, 50)})
-    assert told(ungated, 2) == []
+    assert warned(ungated, 2) == []
