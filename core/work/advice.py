@@ -139,11 +139,15 @@ def _find_conditions(
             f"right; a linear discriminant on the features of model {larger.model}, which learned the same batches "
             f"on a larger base, gets {larger.right:,} of {larger.images:,}."
         )
-        found.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(model, tasks)}"))
+        found.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
     if is_falling(last):
         fell = words.listed([one.say() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
-        help_ = _say_rebase(model, tasks) if can_move else _say_worst(session, model, version, job, tasks)
+        help_ = (
+            _say_rebase(session, model, tasks)
+            if can_move
+            else _say_worst(session, model, version, job, tasks)
+        )
         found.append(_Condition("falls", f"{text} {help_}"))
     found += [_confusion(model, version, job, pair, tasks) for pair in confused]
     return found
@@ -207,7 +211,17 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
     return None
 
 
-def _say_rebase(model: Model, tasks: Sequence[Task]) -> str:
+def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
+    under_way = select(Model.name).where(
+        Model.rebased_from == model.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
+    )
+    new = session.scalar(under_way.order_by(Model.id.desc()).limit(1))
+    if new is not None:
+        path = f"/v1/models/{model.name}/rebase"
+        return (
+            f"Its move to a larger base has begun with model {new}: compare both with GET {path}, and let production "
+            f"move with POST {path}/finish."
+        )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
     body = json.dumps({"base": imagenet_base.NAME})

@@ -141,6 +141,13 @@ def test_another_model_on_the_larger_base_that_learned_the_same_is_compared(desk
     assert learn(desk, model, 141) == []
 
 
+def test_where_the_move_has_begun_it_is_to_be_compared_and_finished(desk: Desk) -> None:
+    model = desk.model()
+    desk.change(Model, desk.model(base=imagenet_base.NAME, name="photos-large"), rebased_from=model)
+    (text,) = [learn(desk, model, right) for right in (190, 170, 140)][2]
+    assert "begun with model photos-large" in text and "/rebase/finish." in text and REBASE not in text
+
+
 def test_a_model_on_the_larger_base_that_learned_something_else_says_nothing(desk: Desk) -> None:
     larger = desk.model(base=imagenet_base.NAME)
     figure = {"all": [185, 200], "own": [185, 200], "tasks": {"1": [185, 200]}}
