@@ -1952,7 +1952,7 @@ class Rebase(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseMissing(Shape):
-    """What is still missing before production can move: a task (null: another reason), and what to do."""
+    """Something that is missing before production can move: a task (null: another reason), and what to do."""
 
     task: int | None
     detail: str

@@ -40,7 +40,7 @@ _BY_TASK = ("changes", "baseline_later")
 _CURVES = "adp"
 """Has a row for each task: its means are read of many versions, without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
-"""Where in a document the part by task is; `adp` is given by step and task."""
+"""Name → where in a document the part by task is; `adp` is given by step and task."""
 _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first", "calibration": "error"}
 
 

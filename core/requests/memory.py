@@ -1,4 +1,4 @@
-"""What a model remembers of its training images: replay buffer, exemplars and features, and their deletion.
+"""The memory of a model, taken from its training images: replay buffer, exemplars and features, and their deletion.
 
 Versions are immutable, but a person may ask for stored images to go at once. So the parts that hold images
 lose their bytes in every version of the model, and their rows say when; weights stay, and versions can be

@@ -29,7 +29,7 @@ from core.store import Blobs
 
 
 class Line(TypedDict):
-    """What the line does when something goes wrong, and how long that can be mended."""
+    """Settings of the line: its steps when something goes wrong, and how long that can be mended."""
 
     on_held: str
     on_rejected: str
@@ -50,7 +50,7 @@ LINE: Line = {
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """What a new model begins with: weights that a job may have to bring, None: what is there; and on which terms."""
+    """Weights that a new model begins with, and on which terms; None: they are there, and no job brings them."""
 
     weights: Pretrained | None
     terms: pretrained.Terms
@@ -154,7 +154,7 @@ def kept_data(given: Mapping[str, object]) -> list[str]:
 
 
 def line_of(given: ModelChange) -> dict[str, object]:
-    """What a request says of the line."""
+    """Settings of the line in a request."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 

@@ -52,7 +52,7 @@ MAX_NAME = 63
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says: the new base, and the name of the new model; None: the old one's with `-rebased`."""
+    """Fields of a request: the new base, and the name of the new model; None: the old one's with `-rebased`."""
 
     base: ModelBase
     name: str | None = None

@@ -104,7 +104,7 @@ def _plan(db: Database, actor: Actor, model: str) -> Plan:
 
 
 def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
-    """What `use` makes of the files of both models; damage is explained by the model that has it."""
+    """Return what `use` makes of the files of both models; damage is explained by the model that has it."""
     if plan.old["deleted"]:
         return use()
     with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):

@@ -1,4 +1,4 @@
-"""What of a model has arrived in the one that is to replace it: a task has where its archive is a task there too.
+"""Tasks of a model that have arrived in the one that is to replace it: a task has if its archive is a task there too.
 
 All of it is asked of the database; `core.requests.rebase_comparison` reads what both answered image by image.
 """
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is missing."""
+        """True if nothing is missing."""
         return not self.waiting and not any(task.missing for task in self.tasks)
 
 
@@ -315,7 +315,7 @@ def _has_held_out(task: Task, old: Measured | None) -> bool:
 
 
 def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
-    """Whether nothing stands in the way: counted on the same images, or there are none."""
+    """Return True if nothing stands in the way: counted on the same images, or there are none."""
     old, new = measured
     if not _has_held_out(task, old):
         return True
@@ -323,7 +323,7 @@ def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) 
 
 
 def _is_same_part(old: Measured, new: Measured) -> bool:
-    """Whether as many images of each class are held out."""
+    """Return True if as many images of each class are held out."""
     if old.total != new.total:
         return False
     of_old, of_new = (
@@ -333,7 +333,7 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
 
 
 def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
-    """What else is missing than tasks of production."""
+    """Return what is missing besides tasks of production."""
     found = []
     if new.base_job is not None:
         found.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
@@ -348,7 +348,7 @@ def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int])
 
 
 def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
-    """What clients meet that ask for more than a name, and what makes figures less than they seem."""
+    """Return warnings for clients that ask for more than a name, and of figures that are less than they seem."""
     found = []
     if (
         old.scenario == "class"

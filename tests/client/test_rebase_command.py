@@ -35,7 +35,7 @@ def asked(capsys: Said, *arguments: str) -> Any:
 
 
 def said(capsys: Said, *arguments: str, status: int = 0) -> str:
-    """What a command prints on both outputs."""
+    """Return what a command prints on both outputs."""
     assert run(arguments) == status, capsys.readouterr()
     return "".join(capsys.readouterr())
 

@@ -111,7 +111,7 @@ def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_
 
 
 def predict(client: Rest, model: str, picture: bytes) -> object:
-    """What production of a model says of a picture."""
+    """Return what production of a model says of a picture."""
     files = [("image", ("one.png", picture, "image/png"))]
     return client.call("POST", f"/v1/models/{model}/versions/production/predict", files=files).json()[
         "predictions"

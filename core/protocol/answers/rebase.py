@@ -69,7 +69,7 @@ class RebaseTotals(TypedDict):
 
 
 class RebaseMissing(TypedDict):
-    """What is still missing before production can move: a task (null: another reason), and what to do."""
+    """Something that is missing before production can move: a task (null: another reason), and what to do."""
 
     task: int | None
     detail: str

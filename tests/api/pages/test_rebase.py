@@ -1,4 +1,4 @@
-"""What the pages of both models say while one is to replace the other, and the form that moves production."""
+"""The pages of both models while one is to replace the other, and the form that moves production."""
 
 from collections.abc import Callable
 

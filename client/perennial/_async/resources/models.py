@@ -81,7 +81,7 @@ class AsyncModels:
         return await self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=said))
 
     async def rebase_status(self, model: str) -> types.Rebase:
-        """What has arrived in the new model, and both on the same held-out images. `model`: either of both."""
+        """Return what has arrived in the new model, and both on the same held-out images. `model`: either of both."""
         return await self._http.get(types.Rebase, path("models", model, "rebase"))
 
     async def finish_rebase(

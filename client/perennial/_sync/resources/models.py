@@ -81,7 +81,7 @@ class Models:
         return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=said))
 
     def rebase_status(self, model: str) -> types.Rebase:
-        """What has arrived in the new model, and both on the same held-out images. `model`: either of both."""
+        """Return what has arrived in the new model, and both on the same held-out images. `model`: either of both."""
         return self._http.get(types.Rebase, path("models", model, "rebase"))
 
     def finish_rebase(
