@@ -8,10 +8,17 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 
-def archives() -> list[tuple[str, bytes]]:
-    """Return five `(task name, zip bytes)`: digits 0–1, 2–3, 4–5, 6–7, 8–9 as PNG in `<class>/…`."""
+def archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
+    """Return five `(task name, zip bytes)`: digits 0–1, 2–3, 4–5, 6–7, 8–9 as PNG in `<class>/…`.
+
+    signed: about half of the images of each digit, drawn by a fixed seed, are negatives, dark on white. Then no pixel
+    alone tells two digits apart, and a network must learn more.
+    """
     images, labels = load_digits(return_X_y=True)
     pixels = np.rint(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    if signed:
+        negative = np.random.default_rng(0).random(len(pixels)) < 0.5
+        pixels[negative] = 255 - pixels[negative]
     return [(f"digits-{d}-{d + 1}", _zip(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)]
 
 

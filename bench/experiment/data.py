@@ -3,7 +3,8 @@
 A source is a folder of idx files (MNIST, Fashion-MNIST, KMNIST, QMNIST), of zip archives of
 train/<class>/<image> and test/<class>/<image> (CIFAR-100 by tens), or of class folders in the same layout.
 Archives and folders are read by the product's own ingest; without a test part it holds out 15 %. The path
-"bundled/digits" means the digits that scikit-learn brings, as archives.
+"bundled/digits" means the digits that scikit-learn brings, as archives; "bundled/signed-digits" the same with half of
+the images as negatives.
 """
 
 import gzip
@@ -30,7 +31,8 @@ from core.settings import Settings
 from tools import digits
 
 PARTS = ("train", "test")
-DIGITS = "bundled/digits"
+BUNDLED = {"bundled/digits": False, "bundled/signed-digits": True}
+"""Path → whether negatives are among the digits."""
 _IDX_TYPES = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
@@ -97,19 +99,19 @@ class Files:
             new_path.rename(path)
         return path
 
-    def _digits(self) -> Path:
+    def _digits(self, path: str) -> Path:
         """The folder of scikit-learn's digits, written when it is first needed."""
-        folder = self._cache / "digits"
+        folder = self._cache / Path(path).name
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_made(folder.parent)) as scratch:
                 new = _made(Path(scratch) / "new")
-                for name, archive in digits.archives():
+                for name, archive in digits.archives(signed=BUNDLED[path]):
                     (new / f"{name}.zip").write_bytes(archive)
                 new.rename(folder)
         return folder
 
     def _decoded(self, images: Images) -> Source:
-        folder = self._digits() if images.path == DIGITS else self._data / images.path
+        folder = self._digits(images.path) if images.path in BUNDLED else self._data / images.path
         found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
         if not found:
             raise PlanError(f"{folder} does not exist or holds no files (path {images.path!r}, below --data)")

@@ -40,10 +40,10 @@ class Images(Strict):
     """Where images come from and which of them are used.
 
     `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders;
-    "bundled/digits" needs no files. `size` and `channels` are what archives and folders are decoded to; idx
-    files are as they are. `classes` picks by number in the order of the source, "0-4,7"; `train_per_class`
-    and `test_per_class` pick that many images at random (always the same); `pad` adds rows and columns of
-    zeros on every side.
+    "bundled/digits" and "bundled/signed-digits" need no files. `size` and `channels` are what archives and
+    folders are decoded to; idx files are as they are. `classes` picks by number in the order of the source,
+    "0-4,7"; `train_per_class` and `test_per_class` pick that many images at random (always the same); `pad`
+    adds rows and columns of zeros on every side.
     """
 
     path: str

@@ -148,3 +148,14 @@ def test_the_bundled_digits_need_no_files(tmp_path):
     assert files.source(images).names == tuple("0123456789")
     pixels, labels = open_dataset(files.file(images, [3, 4], "train"))
     assert pixels.shape[1:] == (8, 8, 1) and 280 <= len(labels) <= 320 and set(labels.tolist()) == {0, 1}
+
+
+def test_half_of_the_signed_digits_are_negatives(tmp_path):
+    files = Files(tmp_path / "none", tmp_path / "cache")
+    shapes = {"size": 8, "channels": 1}
+    plain, signed = (
+        open_dataset(files.file(Images(path=f"bundled/{name}", **shapes), [3], "train"))[0]
+        for name in ("digits", "signed-digits")
+    )
+    dark, light = ((signed < 128).mean(axis=(1, 2, 3)) > 0.5).sum(), (signed >= 128).sum() > 0
+    assert light and 0.35 < dark / len(signed) < 0.65 and (plain < 128).mean(axis=(1, 2, 3)).min() > 0.5
