@@ -1354,6 +1354,7 @@ class Method(Shape):
     family: str
     structure: list[str]
     advice: RecipePatch
+    from_random: RecipePatch
     takes: list[str]
     predicts_with: list[str]
     inference: str | None

@@ -89,6 +89,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "family": method.family,
         "structure": list(method.immutable_hyperparameters),
         "advice": dict(method.recipe_defaults),
+        "from_random": dict(method.from_random),
         "takes": list(method.inherited_state),
         "predicts_with": list(method.predicts_with),
         "inference": method.inference,

@@ -21,6 +21,8 @@ from core.learn.recipe import OptimizerRecipe, Strict
 from core.learn.state import State
 
 SCENARIOS = ("data", "task", "class")
+CLIP_FROM_RANDOM = 2.0
+"""The bound of the gradient's norm where a model starts from random weights: docs/design/defaults.md has the table."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class Method:
         former_defaults: hyper-parameter → value that a stored recipe without it means, where `Hyper` has another
             default today.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
+        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the preset `from-random`,
+            which models that start from random weights have.
         inherited_state: types of state that it can continue when another method learned the parent.
         family: of networks, which `build` makes. A model keeps its family for life.
         immutable_hyperparameters: those that shape the network. A model keeps them for life as well.
@@ -145,6 +149,7 @@ class Method:
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     former_defaults: ClassVar[Mapping[str, Any]] = {}
     recipe_defaults: ClassVar[Mapping[str, Any]] = {}
+    from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"clip": CLIP_FROM_RANDOM}}
     inherited_state: ClassVar[tuple[str, ...]] = ()
     family: ClassVar[str] = "plain"
     immutable_hyperparameters: ClassVar[tuple[str, ...]] = ()

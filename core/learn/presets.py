@@ -6,6 +6,8 @@ from typing import Any
 
 _OLOR = {"iota1": 0.01, "iota2": 0.0, "gamma": 2.0}
 PRESETS: dict[str, dict[str, Any]] = {
+    # Of models that start from random weights: what each method says in `from_random`.
+    "from-random": {},
     # The head alone learns; the backbone stays in eval mode as a whole.
     "linear-probe": {"method": {"name": "finetune"}, "depth": 1},
     # OLOR with the rates at which its authors fine-tune ConvNeXt and ViT.

@@ -13,12 +13,14 @@ from core.errors import InvalidRecipe
 from core.nearest import paths_of
 from core.plain import one_of
 from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.answers.catalogue import MethodEntry
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.document import JsonObject
 from core.recipe.combination import refused
 from core.recipe.merge import merge_recipe
 from core.recipe.schema import FieldError, as_fields, errors_of, sentence
+from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import weaknesses, without_effect
 
 
@@ -105,8 +107,8 @@ def _complete(
             raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
         base = merge_recipe(base, presets[preset])
     wanted = merge_recipe(base, patch)
-    name, hyper = _method(catalogue, scenario, wanted.pop("method", None))
-    wanted = merge_recipe(catalogue["methods"][name].get("advice", {}), wanted)
+    name, hyper = _method(catalogue, scenario, wanted.pop("method", None), preset)
+    wanted = merge_recipe(_advice(catalogue["methods"][name], wanted), wanted)
     recipe = _filled(cast(JsonObject, defaults), wanted)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
@@ -121,7 +123,20 @@ def _complete(
     return recipe, name, hyper
 
 
-def _method(catalogue: Catalogue, scenario: str | None, method: Any) -> tuple[str, JsonObject]:
+def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
+    """What the method advises where a recipe leaves it open; its rate for random weights is one of SGD."""
+    advice: JsonObject = dict(entry.get("advice", {}))
+    optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
+    if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
+        return advice
+    if optimizer.get("name", "sgd") != "sgd":
+        return advice
+    return merge_recipe(advice, {"optimizer": entry.get("from_random", {}).get("optimizer", {})})
+
+
+def _method(
+    catalogue: Catalogue, scenario: str | None, method: Any, preset: object
+) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
     name = method.get("name")
@@ -134,6 +149,8 @@ def _method(catalogue: Catalogue, scenario: str | None, method: Any) -> tuple[st
         other = entry.get("former_defaults", {})
     else:
         other = entry.get("scenario_defaults", {}).get(scenario, {})
+    if preset == FROM_RANDOM:
+        other = {**other, **entry.get("from_random", {}).get("method", {})}
     return name, copy.deepcopy({**entry["defaults"], **other, **given})
 
 

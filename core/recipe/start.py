@@ -17,6 +17,9 @@ from core.recipe.pretrained import ARCHITECTURE
 RANDOM = "random"
 WITH_WEIGHTS = {"name": "analytic"}
 """The method of a model that starts from weights; with random ones it is the recipe's own default."""
+FROM_RANDOM = "from-random"
+"""The preset of a model that starts from random weights: rate, bound of gradients and hyper-parameters that its method
+has for them. As a preset it gives way to another one, and a change of method changes them too."""
 CLIP = 1.0
 """The bound of the gradient's norm for a model with weights: its BatchNorm layers no longer normalise after the first
 task, and steps without a bound diverge."""
@@ -39,11 +42,10 @@ def default_base(architecture: ArchitectureChoice) -> str:
 def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) -> RecipePatch:
     """A patch with what a model of that base needs where it is silent: a method, and how gradients are bounded.
 
-    A method that the patch or its preset names stays, and so does all of it for random weights. The result is what a
-    null resets to.
+    A method and a preset that the patch names stay. The result is what a null resets to.
     """
     if base == RANDOM:
-        return dict(recipe)
+        return {"preset": FROM_RANDOM, **recipe}
     defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
     if not _names_method(catalogue, recipe):
         defaults["method"] = WITH_WEIGHTS

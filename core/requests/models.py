@@ -194,7 +194,7 @@ def _change_recipe(
 ) -> list[str]:
     """None: the defaults again. Returns warnings of memory that the next task would lose."""
     recipe = {} if given is None else stored(given, row.recipe)
-    if given is None or any(given.get(name, "") is None for name in ("method", "optimizer")):
+    if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
         recipe = start.recipe_of(catalogue, recipe, row.base)
     resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
     warnings = check_next_task(session, catalogue, row, resolved.recipe)

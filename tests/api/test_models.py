@@ -171,7 +171,7 @@ def test_a_promise_of_sure_answers_is_made_changed_and_taken_back(client: TestCl
     assert client.post("/v1/models", json=other).json()["answers"] == {"precision": 0.98}
 
 
-def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_bounded(
+def test_a_model_of_random_weights_replays_by_default_at_the_rate_that_suits_them(
     client: TestClient,
 ) -> None:
     for fields in (
@@ -182,8 +182,20 @@ def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_
         body = {"name": f"m{len(fields)}-{len(str(fields))}", "scenario": "class", **fields}
         made = client.post("/v1/models", json=body)
         assert made.json()["base"] == "random"
-        assert made.json()["recipe"]["method"]["name"] == "der++"
-        assert made.json()["recipe"]["optimizer"]["clip"] is None
+        recipe = made.json()["recipe"]
+        assert (recipe["preset"], recipe["method"]["name"], recipe["method"]["beta"]) == (
+            "from-random",
+            "der++",
+            1.0,
+        )
+        assert (recipe["optimizer"]["lr"], recipe["optimizer"]["clip"]) == (0.1, 2.0)
+
+
+def test_a_null_preset_resets_to_that_of_random_weights(client: TestClient) -> None:
+    body = {"name": "net", "scenario": "class", "architecture": "small-cnn", "recipe": {"preset": "fast"}}
+    assert client.post("/v1/models", json=body).json()["recipe"]["method"]["name"] == "finetune"
+    changed = client.patch("/v1/models/net", json={"recipe": {"preset": None}}).json()["recipe"]
+    assert (changed["preset"], changed["method"]["name"]) == ("from-random", "der++")
 
 
 def test_null_resets_a_recipe_to_what_its_base_needs(client: TestClient) -> None:

@@ -6,9 +6,10 @@ equals DER bit for bit.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from core.learn.method import Footprint
+from core.learn.method import CLIP_FROM_RANDOM, Footprint
 from core.learn.methods.der import Der, DerHyper, ItemsLoss, stored_labels_loss
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
@@ -31,6 +32,10 @@ class DerPlusPlus(Der):
     Hyper: ClassVar[type[Strict]] = DerPlusPlusHyper
     neutral: ClassVar[Strict | None] = DerPlusPlusHyper(alpha=0.0, beta=0.0)
     regularisers = ("logits", "labels")
+    from_random: ClassVar[Mapping[str, Any]] = {
+        "method": {"beta": 1.0},
+        "optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM},
+    }
     hyper: DerPlusPlusHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:

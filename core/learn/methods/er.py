@@ -6,7 +6,8 @@ are offered to the reservoir in a task's first epoch only, so each is offered on
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -16,7 +17,7 @@ from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import item_logits, items_cross_entropy, replay_inputs
 from core.learn.memory.reservoir import Reservoir
-from core.learn.method import Footprint, Method
+from core.learn.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learn.recipe import Strict
 from core.learn.registration import register
 
@@ -40,6 +41,7 @@ class Er(Method):
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
 
     def begin_task(self, ctx: Context) -> None:

@@ -18,8 +18,8 @@ predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -29,7 +29,7 @@ from torch.nn import functional
 from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import choose_exemplars, exemplars_for_batch, unit_features
-from core.learn.method import Footprint, Method
+from core.learn.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
@@ -67,6 +67,7 @@ class Icarl(Method):
     remembers = "exemplars"
     predicts_with = ("own",)
     inference = "nearest-mean"
+    from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.3, "clip": CLIP_FROM_RANDOM}}
     hyper: IcarlHyper
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:

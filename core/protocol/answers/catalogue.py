@@ -59,11 +59,12 @@ class MethodEntry(TypedDict):
     works badly there.
 
     `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in
-    `structure`; `advice`: of a recipe that leaves it open; `takes`: types of memory that it can take over
-    from another method; `predicts_with`: those that it answers with; `neutral`: hyper-parameters with which
-    it equals fine-tuning, or `no_neutral`: why there are none; `inference`: the file of a download's loading
-    code that answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`: why what a recipe calls
-    so does not work with it, or null.
+    `structure`; `advice`: of a recipe that leaves it open; `from_random`: the same, of a model that starts from
+    random weights (preset `from-random`, SGD); `takes`: types of memory that it can take over from another
+    method; `predicts_with`: those that it answers with; `neutral`: hyper-parameters with which it equals
+    fine-tuning, or `no_neutral`: why there are none; `inference`: the file of a download's loading code that
+    answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`: why what a recipe calls so does not
+    work with it, or null.
     """
 
     schema: JsonSchema
@@ -77,6 +78,7 @@ class MethodEntry(TypedDict):
     family: str
     structure: list[str]
     advice: RecipePatch
+    from_random: RecipePatch
     takes: list[str]
     predicts_with: list[str]
     inference: str | None

@@ -5,6 +5,7 @@ import pytest
 from core import imagenet_base, packaged_base
 from core.learn.catalogue import catalogue
 from core.recipe import start
+from core.recipe.resolve import resolve
 
 CATALOGUE = catalogue()
 PACKAGED = packaged_base.PACKAGED
@@ -57,5 +58,55 @@ def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
     assert found["optimizer"] == {"clip": 5.0, "lr": 0.1}
 
 
-def test_random_weights_change_nothing() -> None:
-    assert start.recipe_of(CATALOGUE, {"epochs": 3}, "random") == {"epochs": 3}
+def test_random_weights_have_a_preset_unless_another_is_named() -> None:
+    found = start.recipe_of(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
+    assert found == {"preset": start.FROM_RANDOM, "epochs": 3, "method": "er"}
+    assert start.recipe_of(CATALOGUE, {"preset": "fast"}, "random") == {"preset": "fast"}
+
+
+def from_random(*patches: dict) -> dict:
+    return resolve(CATALOGUE, "class", {"preset": start.FROM_RANDOM}, *patches).recipe
+
+
+@pytest.mark.parametrize(
+    ("method", "lr", "clip"),
+    [
+        ("der++", 0.1, 2.0),
+        ("er", 0.1, 2.0),
+        ("er-ace", 0.1, 2.0),
+        ("icarl", 0.3, 2.0),
+        ("finetune", 0.03, 2.0),
+    ],
+)
+def test_from_random_weights_a_method_has_its_own_rate_and_bound(method: str, lr: float, clip: float) -> None:
+    optimizer = from_random({"method": method})["optimizer"]
+    assert (optimizer["lr"], optimizer["clip"]) == (lr, clip)
+
+
+def test_another_method_for_a_batch_has_its_own_rate_too() -> None:
+    assert from_random({"method": "er"}, {"method": "icarl"})["optimizer"]["lr"] == 0.3
+
+
+def test_from_random_weights_labels_weigh_twice_as_much_in_der_plus_plus() -> None:
+    assert from_random()["method"]["beta"] == 1.0
+    assert from_random({"method": {"name": "der++", "beta": 0.25}})["method"]["beta"] == 0.25
+    assert resolve(CATALOGUE, "class", {"method": "der++"}).recipe["method"]["beta"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("patch", "lr"),
+    [
+        ({"optimizer": {"lr": 0.01}}, 0.01),
+        ({"optimizer": {"name": "adam"}}, 0.03),
+        ({"preset": "olor-adam"}, 0.0001),
+        ({"method": "dlcft"}, 0.001),
+    ],
+    ids=["said", "adam", "preset", "adam of the method"],
+)
+def test_what_says_another_rate_counts(patch: dict, lr: float) -> None:
+    assert from_random(patch)["optimizer"]["lr"] == lr
+
+
+def test_a_complete_recipe_from_random_weights_resolves_to_itself() -> None:
+    once = from_random({"method": "icarl"})
+    assert resolve(CATALOGUE, "class", once).recipe == once
