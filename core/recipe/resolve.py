@@ -125,7 +125,7 @@ def _complete(
 
 def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
     """What the method advises where a recipe leaves it open; its rate for random weights is one of SGD."""
-    advice: JsonObject = dict(entry.get("advice", {}))
+    advice = merge_recipe({}, entry.get("advice", {}))
     optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
     if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
         return advice
@@ -150,7 +150,7 @@ def _method(
     else:
         other = entry.get("scenario_defaults", {}).get(scenario, {})
     if preset == FROM_RANDOM:
-        other = {**other, **entry.get("from_random", {}).get("method", {})}
+        other = merge_recipe(other, cast(JsonObject, entry.get("from_random", {}).get("method", {})))
     return name, copy.deepcopy({**entry["defaults"], **other, **given})
 
 

@@ -11,7 +11,7 @@ CATALOGUE: dict[str, Any] = {
         "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
     },
     "architectures": {"small-cnn": {"family": "small-cnn", "schema": {}, "defaults": {}}},
-    "presets": {},
+    "presets": {"from-random": {}},
     "recipe": {"schema": {}, "defaults": {"method": {"name": "er"}, "epochs": 10, "seed": 0}},
 }
 

@@ -68,7 +68,7 @@ CATALOGUE: Any = {
     "methods": {"der++": {"defaults": {}}},
     "recipe": {"defaults": {"method": {"name": "der++"}}, "olor": {}},
     "optimizers": {},
-    "presets": {},
+    "presets": {"from-random": {}},
 }
 OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
 MODEL = id_of("mdl", 0)

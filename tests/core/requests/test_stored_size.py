@@ -25,7 +25,7 @@ def _model(database: Database) -> Model:
 
 def test_a_model_keeps_what_its_recipe_says_and_no_nulls(office: Office) -> None:
     made = office.create(recipe={**JUNK, "optimizer": None})
-    assert _model(office.db).recipe == {"epochs": 3}
+    assert _model(office.db).recipe == {"preset": "from-random", "epochs": 3}
     assert made["recipe"]["method"]["name"] == "er"
 
 
@@ -35,7 +35,7 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
     with office.db.write() as session:
         session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
     models.change(office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}})
-    assert _model(office.db).recipe == {"seed": 7, "epochs": 3}
+    assert _model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
