@@ -53,8 +53,8 @@ class Icarl(Method):
     footprint = Footprint(copies=8.0, batches=2.0, images=64)
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class "
-        "mean. Its loss is a mean over classes: rates above those of cross-entropy may suit it (its authors "
-        "use SGD at 2.0)."
+        "mean. Its loss is a mean over classes: from random weights, rates above those of cross-entropy suit "
+        "it (its authors use SGD at 2.0)."
     )
     source = (
         "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, arXiv 1611.07725"
