@@ -24,5 +24,5 @@ def test_both_models_are_compared_on_a_page_that_moves_production(site: Site, op
     expect(page.get_by_text("Of 20 held-out images moving (version 1) gets")).to_be_visible()
     page.get_by_text("Move production…", exact=True).click()
     page.get_by_role("button", name="Call the new model moving").click()
-    expect(page.get_by_role("heading", name="It stands in the place of moving-before-rebase")).to_be_visible()
+    expect(page.get_by_role("heading", name="Replaced moving-before-rebase")).to_be_visible()
     assert client.models.retrieve("moving").id == begun.new.id

@@ -27,7 +27,7 @@ def test_both_pages_say_what_is_on_its_way(moving: dict[str, str], logged_in: Te
     page = text(logged_in.get(f"/ui/models/{moving['old']}").text)
     assert "It moves to another base birds-rebased learns what this model knows" in page
     page = text(logged_in.get(f"/ui/models/{moving['new']}").text)
-    assert "It is to replace birds Send the archive of task 2 (“week-2”, classes cat and dog)" in page
+    assert "Replacement for birds Send the archive of task 2 (“week-2”, classes cat and dog)" in page
     assert "task 1 week-1 task 1 learned 12 83.3 % 100.0 % +16.7" in page
     assert "task 2 week-2 send it again 12 83.3 % – –" in page
     assert "Move it though something is missing" in page
@@ -42,7 +42,7 @@ def test_production_moves_by_the_form_and_back(
     moved = logged_in.post(f"/ui/models/{moving['new']}/rebase/finish", data={**seen, "sure": "yes"})
     assert moved.status_code == 303, moved.text
     page = text(logged_in.get(f"/ui/models/{moving['new']}").text)
-    assert "It stands in the place of birds-before-rebase" in page
+    assert "Replaced birds-before-rebase" in page
     assert "“Put birds-before-rebase back…” puts birds-before-rebase back there." in page
     back = logged_in.post(f"/ui/models/{moving['old']}/rebase/finish", data={"old": "2", "new": "1"})
     assert back.status_code == 303
