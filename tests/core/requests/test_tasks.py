@@ -26,8 +26,12 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: 
         assert task.archive_key is not None
         assert office.store.stat(task.archive_key) is not None
         assert (job.place, job.state, job.recipe["epochs"]) == (1, "queued", 10)
-        assert session.scalars(select(Event.type).where(Event.job_id == job.id)).all() == ["state", "log"]
-        actions = session.scalars(select(Audit.action).where(Audit.owner_id == office.actor.owner_id)).all()
+        assert session.scalars(select(Event.type).where(Event.job_id == job.id).order_by(Event.id)).all() == [
+            "state",
+            "log",
+        ]
+        mine = select(Audit.action).where(Audit.owner_id == office.actor.owner_id).order_by(Audit.id)
+        actions = session.scalars(mine).all()
         assert list(actions) == ["model.create", "task.submit"]
     assert not (office.folder / "upload-0").exists()
 
