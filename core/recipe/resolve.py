@@ -131,7 +131,8 @@ def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
         return advice
     if optimizer.get("name", "sgd") != "sgd":
         return advice
-    return merge_recipe(advice, {"optimizer": entry.get("from_random", {}).get("optimizer", {})})
+    own = entry.get("from_random", {}).get("optimizer")
+    return merge_recipe(advice, {"optimizer": own}) if own else advice
 
 
 def _method(
