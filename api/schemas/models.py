@@ -181,7 +181,7 @@ class RebaseIn(Body):
 
 
 class RebaseFinish(Body):
-    """Why production moves, and what happens where tasks have not arrived or are not measured."""
+    """The reason why production moves, and what happens where tasks have not arrived or are not measured."""
 
     reason: Reason | None = None
     missing: Annotated[

@@ -1,4 +1,4 @@
-"""Features of a backbone that no step of a job moves: each image passes through it once, whoever reads them.
+"""Features of a backbone that no step of a job moves: each image passes through it once.
 
 A job that solves for its classifier looks at its images several times: for labels that look wrong, for what production
 would say of them, to learn them, and to measure base, parent and new version. All read the same features. So these are

@@ -124,7 +124,7 @@ def _complete(
 
 
 def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
-    """What the method advises where a recipe leaves it open; its rate for random weights is one of SGD."""
+    """Return the method's advice for what a recipe leaves open; its rate for random weights is one of SGD."""
     advice = merge_recipe({}, entry.get("advice", {}))
     optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
     if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):

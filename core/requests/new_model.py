@@ -160,7 +160,7 @@ def line_of(given: ModelChange) -> dict[str, object]:
 
 
 def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
-    """All limits, those of the patch first; null where none is set, as in models from before a limit.
+    """All limits, those of the patch first; null where none is set, as in models that are older than a limit.
 
     Raises Invalid: one needs what is not promised.
     """

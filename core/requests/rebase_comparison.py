@@ -145,7 +145,7 @@ def _said(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArr
     ranked = open_ranked_answers(path)
     if ranked is not None:
         answers, truth = ranked.rows, _labels(rows, ranked.targets, side)
-    else:  # from before the true rows were kept beside the answers
+    else:  # stored by an older release, which kept no true rows beside the answers
         assert side.held_out is not None, "answers are kept as long as the images"
         answers, _ = open_answers(path)
         _, numbers = open_dataset(blobs.fetch(side.held_out))

@@ -291,7 +291,7 @@ def _under_way(new: Model, twin: Task, standing: Standing) -> str:
 
 
 def _compared(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
-    """Why a task cannot be compared image by image, "": it can; and whether it can."""
+    """Return the reason why a task cannot be compared image by image ("": it can), and True if it can."""
     old, new = measured
     if not _has_held_out(task, old):
         return "It has no held-out images: nothing was measured.", False

@@ -1,4 +1,4 @@
-"""A backbone that does not move reads each image of a job once, whoever needs its features."""
+"""A backbone that does not move reads each image of a job once."""
 
 import pytest
 import torch
