@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from perennial.pack import PackError
+from perennial.pack.errors import LeavesFolder
 from perennial.pack.images import Image, Images
 from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
 from perennial.pack.labels import check
@@ -44,6 +45,10 @@ def open_folder(folder: Path) -> Photos:
         images = KINDS[kind](folder)
         images.sizes()
         check(images.rows, images.origin)
+    except LeavesFolder as error:
+        raise CannotCompare(
+            f"{error.found} A comparison reads only what is in the folder: replace links by copies of their files."
+        ) from error
     except PackError as error:
         raise CannotCompare(str(error)) from error
     return Photos(images)

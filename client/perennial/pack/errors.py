@@ -11,3 +11,15 @@ class SourceChanged(PackError):
 
 class ExtraMissing(PackError):
     """A kind of source needs a library that is not installed; the message names the command that installs it."""
+
+
+class LeavesFolder(PackError):
+    """A path or link of a source leads out of its folder.
+
+    Attributes:
+        found: the sentence that names the path, without advice.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{found} Only what is in the folder is sent; allow_outside=True sends this too.")
+        self.found = found

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from perennial.pack.errors import PackError, SourceChanged
+from perennial.pack.errors import LeavesFolder, PackError, SourceChanged
 from perennial.pack.images import Images
 from perennial.pack.text import show
 
@@ -27,14 +27,13 @@ class Root:
     def path(self, relative: str, said_by: str = "") -> str:
         """The path of a file or folder that a source names, relative to the folder or absolute.
 
-        `said_by`: where it is named, for the message. Raises PackError where it leaves the folder.
+        `said_by`: where it is named, for the message. Raises LeavesFolder where it leaves the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib would cost a million times 5 µs
         if not self.allow_outside and not self.holds(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
-            raise PackError(
-                f"{said_by or 'The source'} has {show(relative)}, {link} out of the folder {show(self.folder)}. Only "
-                "what is in the folder is sent; allow_outside=True sends this too."
+            raise LeavesFolder(
+                f"{said_by or 'The source'} has {show(relative)}, {link} out of the folder {show(self.folder)}."
             )
         return path
 

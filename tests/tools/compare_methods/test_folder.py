@@ -28,3 +28,15 @@ def test_a_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(content)
     with pytest.raises(CannotCompare, match=words):
         open_folder(tmp_path / "photos.zip")
+
+
+def test_a_link_that_leaves_the_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    photos, elsewhere = tmp_path / "photos", tmp_path / "elsewhere.png"
+    (photos / "cat").mkdir(parents=True)
+    elsewhere.write_bytes(b"")
+    (photos / "cat/1.png").symlink_to(elsewhere)
+    with pytest.raises(
+        CannotCompare, match=r"a link that leads out of the folder .* by copies of their files"
+    ) as refused:
+        open_folder(photos)
+    assert "allow_outside" not in str(refused.value)
