@@ -1,12 +1,16 @@
 """Power and false alarms of the gate's checks.
 
-    python -m bench.research.gate_power --data DIR [--splits 300] [--orders 6] [--threads 1]
+    python -m bench.research.gate_power --data DIR [--photos FOLDER] [--splits 300] [--orders 6] [--threads 1]
 
 Prints three tables. Power, exact: the probability that `forgotten` sees a loss of ten points. False alarms, on real
-answers: with the frozen features of the packaged base, a head learned from a random half of the training images
+answers: with the frozen features of a base, a head learned from a random half of the training images
 beside one from both halves, so that nothing was forgotten, and beside one from the other half alone. Streams of new
-classes by the default method, over random orders of the classes: the largest value of each check, and how many
+classes by the closed form, over random orders of the classes: the largest value of each check, and how many
 versions the limits of a new model hold.
+
+Without `--photos` the base is the packaged one of 32 pixels, and the heads are `ridge` and `lda`. With a folder of
+photos as `<class>/<image>` it is the base for photos, and the head is `auto`, as in a new model; the streams are those
+of `bench.research.closed_forms`, whose cache it shares.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from torch import Tensor
 
 from bench.experiment.data import Files
 from bench.experiment.plan import Images
-from core import packaged_base
+from bench.research import closed_forms
+from core import imagenet_base, packaged_base
 from core.flips import mcnemar_worse
 from core.ingest.dataset import open_dataset
 from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.projection import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.networks import ImageSpec, empty_network
 from core.learn.networks.network import HeadSpec
@@ -52,7 +58,8 @@ class Stream:
     """A data set and how it is cut: classes of a batch, training images of a class."""
 
     name: str
-    images: Images
+    images: Images | str
+    """Of a data set, or the name of features on the base for photos."""
     classes_per_task: int
     train_per_class: int
 
@@ -71,6 +78,10 @@ STREAMS = (
     Stream("CIFAR-100, by 1", Images(path="cifar100", train_per_class=100, test_per_class=50), 1, 50),
 )
 MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
+ALARMED = ("digits", "MNIST", "CIFAR-100, by 5")
+"""Streams on whose classes the false alarms are counted."""
+FEW, MANY = 20, 100
+"""Images of a class in the streams on the base for photos."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +102,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with mnist/ and cifar100/")
+    parser.add_argument("--photos", type=Path, help="a folder of class folders; measures the base for photos")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("build/closed-forms"), help="of features for --photos"
+    )
     parser.add_argument("--splits", type=int, default=300, help="random halves for each number of images")
     parser.add_argument("--orders", type=int, default=6, help="random orders of the classes for each stream")
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     _print_power()
-    with tempfile.TemporaryDirectory() as cache:
-        files = Files(asked.data, Path(cache))
-        known: dict[str, Features] = {}
-        for stream in STREAMS:
-            key = stream.images.model_dump_json()
-            if key not in known:
-                known[key] = _extract(files, stream.images)
-        by_name = {stream.name: known[stream.images.model_dump_json()] for stream in STREAMS}
-        _print_alarms({name: by_name[name] for name in ("digits", "MNIST", "CIFAR-100, by 5")}, asked.splits)
-        _print_streams(by_name, asked.orders)
+    if asked.photos is None:
+        features = _extract_all(asked.data)
+        _print_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
+        _print_streams(STREAMS, features, HEADS, asked.orders)
+    else:
+        features = _read_photo_features(asked.data, asked.photos, asked.cache)
+        _print_alarms(features, AUTO, asked.splits)
+        _print_streams(_cut(features), features, AUTO, asked.orders)
 
 
 def _print_power() -> None:
@@ -115,6 +128,40 @@ def _print_power() -> None:
     for images in HELD_OUT:
         shares = [detection(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0) for gain in GAINS]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
+
+
+def _extract_all(data: Path) -> dict[str, Features]:
+    """Return the features of `STREAMS` by name, on the packaged base."""
+    known: dict[str, Features] = {}
+    with tempfile.TemporaryDirectory() as cache:
+        files = Files(data, Path(cache))
+        for stream in STREAMS:
+            assert isinstance(stream.images, Images)
+            key = stream.images.model_dump_json()
+            if key not in known:
+                known[key] = _extract(files, stream.images)
+    return {s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)}
+
+
+def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Features]:
+    """Return features on the base for photos, by the name of the data set."""
+    cache.mkdir(parents=True, exist_ok=True)
+    prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
+    found = {}
+    for stream in (*closed_forms.bundled_streams(data), closed_forms.read_photos(photos)):
+        held = closed_forms.compute_features(stream, imagenet_base.NAME, prepared, cache)
+        parts = ((held.train, held.labels), (held.held_out, held.expected))
+        found[stream.name] = Features(*((append_ones(h).double(), labels) for h, labels in parts))
+    return found
+
+
+def _cut(features: dict[str, Features]) -> tuple[Stream, ...]:
+    """Cut each data set into batches of few classes, with few and with many images of a class."""
+    return tuple(
+        Stream(f"{name}, {images} images of a class", name, max(2, data.classes // 4), images)
+        for name, data in features.items()
+        for images in (FEW, MANY)
+    )
 
 
 def _extract(files: Files, images: Images) -> Features:
@@ -149,20 +196,28 @@ Head = Callable[[Tensor], Tensor]
 """Features to scores."""
 
 
-def _learn_ridge(sums: Sums) -> Head:
-    _, weight = ridge.choose(sums)
-    return lambda h: h @ weight
+Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
+"""Features [n, K + 1], labels, classes and the head of the version before to a head and its name."""
 
 
-def _learn_lda(sums: Sums) -> Head:
-    head = discriminant.discriminant(sums.without_last())
-    return lambda h: head(h[:, :-1])
+def _learn_ridge(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
+    _, weight = ridge.choose(_sums(h, labels, classes))
+    return lambda features: features @ weight, "ridge"
 
 
-HEADS: dict[str, Callable[[Sums], Head]] = {
-    "ridge": _learn_ridge,
-    "lda": _learn_lda,
-}
+def _learn_lda(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
+    head = discriminant.discriminant(_sums(h, labels, classes).without_last())
+    return lambda features: head(features[:, :-1]), "lda"
+
+
+def _learn_auto(h: Tensor, labels: Tensor, classes: int, current: str | None) -> tuple[Head, str]:
+    name = closed_forms.choose_auto(h[:, :-1].float(), labels, classes, current)
+    head = closed_forms.HEADS[name](h[:, :-1].float(), labels, classes)
+    return lambda features: head(features[:, :-1].float()), name
+
+
+HEADS: dict[str, Learn] = {"ridge": _learn_ridge, "lda": _learn_lda}
+AUTO: dict[str, Learn] = {"auto": _learn_auto}
 
 
 def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
@@ -174,7 +229,7 @@ def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
 UPDATES = ("both halves", "the other half")
 
 
-def _print_alarms(streams: dict[str, Features], splits: int) -> None:
+def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
     print("\nversions held beside one that learned a random half of the training images")
     print(
         "| images | head | held-out images | " + " | ".join(f"learned {update}" for update in UPDATES) + " |"
@@ -182,40 +237,44 @@ def _print_alarms(streams: dict[str, Features], splits: int) -> None:
     generator = torch.Generator().manual_seed(0)
     total: Counter[str] = Counter()
     for name, data in streams.items():
-        for head, learn in HEADS.items():
-            for images in HELD_OUT:
-                held: Counter[str] = Counter()
-                for _ in range(splits):
-                    judged = _judge_halves(data, learn, images, generator)
+        for head, learn in heads.items():
+            held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
+            for _ in range(splits):
+                for images, judged in _judge_halves(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
-                        held[update] += not all(check["passed"] for check in checks)
-                total += held
-                cells = [f"{held[update]} of {splits}" for update in UPDATES]
+                        held[images][update] += not all(check["passed"] for check in checks)
+            for images, counts in held.items():
+                total += counts
+                cells = [f"{counts[update]} of {splits}" for update in UPDATES]
                 print(f"| {name} | {head} | {images} | {' | '.join(cells)} |", flush=True)
-    print(f"all: {dict(total)} of {splits * len(streams) * len(HEADS) * len(HELD_OUT)} each")
+    print(f"all: {dict(total)} of {splits * len(streams) * len(heads) * len(HELD_OUT)} each")
 
 
 def _judge_halves(
-    data: Features, learn: Callable[[Sums], Head], images: int, generator: torch.Generator
-) -> list[list[GateCheck]]:
-    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside that."""
+    data: Features, learn: Learn, generator: torch.Generator
+) -> Iterator[tuple[int, list[list[GateCheck]]]]:
+    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside that.
+
+    Yields the checks of each update for each number of held-out images.
+    """
     classes = torch.randperm(data.classes, generator=generator)[:10]
     rows = [_draw(_of_class(data.train[1], int(c)), 40, generator) for c in classes]
-    held = torch.cat([_of_class(data.test[1], int(c)) for c in classes])
-    held = _draw(held, images, generator)
     place_of = {int(c): i for i, c in enumerate(classes)}
-    truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
+    all_held = torch.cat([_of_class(data.test[1], int(c)) for c in classes])
 
-    def answer(part: slice) -> Tensor:
+    def fit(part: slice, current: str | None = None) -> tuple[Head, str]:
         picked = torch.cat([of_class[part] for of_class in rows])
         labels = torch.cat([torch.full((len(of_class[part]),), i) for i, of_class in enumerate(rows)])
-        head = learn(_sums(data.train[0][picked], labels, len(classes)))
-        return head(data.test[0][held]).argmax(1)
+        return learn(data.train[0][picked], labels, len(classes), current)
 
-    old = answer(slice(0, None, 2))
-    updates = [answer(slice(0, None, 1)), answer(slice(1, None, 2))]
-    tasks = [_Task(1, truth, old, new, new, new < 0) for new in updates]
-    return [_judge([task], [_drift(task, 1)], None) for task in tasks]
+    before, name = fit(slice(0, None, 2))
+    updates = [fit(slice(0, None, 1), name)[0], fit(slice(1, None, 2), name)[0]]
+    for images in HELD_OUT:
+        held = _draw(all_held, images, generator)
+        truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
+        old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
+        tasks = [_Task(1, truth, old, new, new, new < 0) for new in answers]
+        yield images, [_judge([task], [_drift(task, 1)], None) for task in tasks]
 
 
 def _draw(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
@@ -310,14 +369,16 @@ def _judge(
     return check_losses(gate, losses, "")
 
 
-def _print_streams(streams: dict[str, Features], orders: int) -> None:
+def _print_streams(
+    streams: Sequence[Stream], features: dict[str, Features], heads: dict[str, Learn], orders: int
+) -> None:
     print(
         "\nstreams of new classes: largest significant loss, smallest share right (versions that the limit holds)"
     )
     print("| stream | head | versions | held | " + " | ".join(CHECKS) + " |")
-    for stream in STREAMS:
-        data = streams[stream.name]
-        for head, learn in HEADS.items():
+    for stream in streams:
+        data = features[stream.images if isinstance(stream.images, str) else stream.name]
+        for head, learn in heads.items():
             worst: dict[str, float] = {}
             held: Counter[str] = Counter()
             versions = 0
@@ -345,7 +406,7 @@ def _keep_worst(worst: dict[str, float], checks: list[GateCheck]) -> None:
 
 
 def _learn_stream(
-    stream: Stream, data: Features, learn: Callable[[Sums], Head], order: int
+    stream: Stream, data: Features, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
     """Learn the classes in a random order, batch after batch.
 
@@ -355,7 +416,8 @@ def _learn_stream(
     count = min(data.classes, MOST_CLASSES.get(stream.name, data.classes))
     classes = torch.randperm(data.classes, generator=generator)[:count].tolist()
     size = stream.classes_per_task
-    sums = Sums.zero(data.train[0].shape[1], count)
+    seen: list[tuple[Tensor, Tensor]] = []
+    current: str | None = None
     heads: list[tuple[int, Head]] = []
     best: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(1, count // size + 1):
@@ -363,9 +425,10 @@ def _learn_stream(
         for row in range(known - size, known):
             rows = _of_class(data.train[1], classes[row])
             rows = _draw(rows, stream.train_per_class, generator)
-            sums.add(data.train[0][rows], torch.full((len(rows),), row))
-        current = Sums(sums.gram, sums.cross[:, :known], sums.counts[:known])
-        heads.append((known, learn(current)))
+            seen.append((rows, torch.full((len(rows),), row)))
+        picked, labels = (torch.cat(column) for column in zip(*seen, strict=True))
+        head, current = learn(data.train[0][picked], labels, known, current)
+        heads.append((known, head))
         if number > 1:
             yield _compare(data, classes, size, heads, best)
         for task in range(1, number + 1):
