@@ -133,8 +133,8 @@ class Loop:
         self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=kept)
         self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
-        if "cuda" in groups["rng"]:
-            torch.cuda.set_rng_state(groups["rng"]["cuda"], self.ctx.device)
+        if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
+            torch.get_device_module(device).set_rng_state(groups["rng"][device.type], device)
         self._loss.copy_(torch.tensor(state.loss.sum, dtype=torch.float32))
         self._losses = state.loss.steps
 
@@ -313,8 +313,8 @@ class Loop:
     def snapshot(self) -> Snapshot:
         """The state between two steps. Tensors are those of the run, not copies: write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
-        if self.ctx.device.type == "cuda":
-            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.ctx.device)
+        if (device := self.ctx.device).type != "cpu":  # accelerators draw from a generator of their own
+            tensors[f"rng/{device.type}"] = torch.get_device_module(device).get_rng_state(device)
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:

@@ -9,11 +9,15 @@ import json
 import os
 import sys
 
+import simulated_device
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # for meta tensors, once here: it takes a second
 
 from core.learn import job
 from core.learn.torchvision_import import torchvision_models
 from core.protocol.job_spec import JobSpec
+
+if os.environ.get("PERENNIAL_TEST_DEVICE") == simulated_device.NAME:
+    simulated_device.install()
 
 
 def child(request: dict) -> int:

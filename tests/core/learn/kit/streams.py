@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import simulated_device
 import torch
 from recipes import complete
 from safetensors.torch import save_file
@@ -30,6 +32,10 @@ from core.protocol.manifest import PER_TASK, Manifest
 QUICK = {"epochs": 2, "batch_size": 4, "augment": "shift", "data_report": "off"}
 """The recipe where a test says nothing else: no test but those of the report pays for one."""
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
+DEVICE = os.environ.get("PERENNIAL_TEST_DEVICE", "cpu")
+"""Where benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
+if DEVICE == simulated_device.NAME:
+    simulated_device.install()
 
 
 class Killed(Exception):
@@ -229,7 +235,7 @@ class Bench:
             "snapshot": None,
             "out": str(self.folder / f"run-{self._runs}"),
             "threads": 1,
-            "device": "cpu",
+            "device": DEVICE,
         }
 
     def learn(self, spec: dict[str, Any], control: Any = None) -> Learned:
