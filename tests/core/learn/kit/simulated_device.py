@@ -172,7 +172,13 @@ def install() -> None:
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         library.impl(name, _factory(op), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
+    torch.inference_mode = _no_grad  # type: ignore[assignment,misc]
     _library.append(library)
+
+
+def _no_grad(mode: bool = True) -> Any:
+    """In place of `inference_mode`, in which a tensor of a class of its own cannot be a view."""
+    return torch.no_grad() if mode else torch.enable_grad()
 
 
 def _factory(op: Any) -> Any:
@@ -212,8 +218,8 @@ def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     result = op(*inner_args, **inner_kwargs)
     written = {id(leaf.held): leaf for leaf in leaves if _is_sim(leaf)} if _writes(op) else {}
     for leaf in written.values():
-        if leaf.shape != leaf.held.shape:
-            raise NotImplementedError(f"{name} changes the shape of a tensor on {NAME} in place")
+        if leaf.shape != leaf.held.shape:  # as `squeeze_` within `matmul`
+            leaf.data = SimTensor(leaf.held)
 
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Tensor) or to_host:
