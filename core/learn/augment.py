@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learn import rand_augment
+from core.learn.transfer import send
 
 COLUMNS = 3  # of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
 Augment = Literal["auto", "none", "shift", "flip", "shift-flip", "rand-augment"]
@@ -46,24 +47,37 @@ class Augmentation:
         self.flip = name in ("flip", "shift-flip", "rand-augment")
         self.rand = name == "rand-augment"
         self.columns = COLUMNS + (rand_augment.COLUMNS if self.rand else 0)
-        self._line = torch.arange(size)
+        self._size = size
 
     @property
     def active(self) -> bool:
         """Whether any image is changed."""
         return bool(self.shift) or self.flip
 
-    def __call__(self, images: Tensor, index: Tensor, table: Tensor) -> Tensor:
-        """Rows `index` of images uint8 [N, S, S, C], augmented by table [B, columns] → [B, S, S, C]."""
+    def placed(self, table: Tensor, device: torch.device) -> Tensor:
+        """Return a table [n, columns] of the CPU where `__call__` reads it: on the device of the images.
+
+        That of RandAugment stays: the host has to know which operations it calls.
+        """
+        return table if self.rand else send(table, device)
+
+    def __call__(self, images: Tensor, index: Tensor | None, table: Tensor) -> Tensor:
+        """Augment images uint8 [N, S, S, C] by table [B, columns] → [B, S, S, C].
+
+        index: rows int64 [B], on the device of the images; None: all. table: on either device; with RandAugment
+        on the CPU.
+        """
         if not self.active:
-            return images.index_select(0, index)
-        size = self._line.numel()
+            return images if index is None else images.index_select(0, index)
+        if index is None:
+            index = torch.arange(len(images), device=images.device)
+        numbers = send(table[:, :COLUMNS], images.device)
+        line = torch.arange(self._size, device=images.device)
         span = 2 * self.shift + 1
-        offsets = (table[:, :2] * span).floor_().long().sub_(self.shift)
-        rows = (self._line + offsets[:, :1]).clamp_(0, size - 1)
-        columns = (self._line + offsets[:, 1:2]).clamp_(0, size - 1)
+        offsets = (numbers[:, :2] * span).floor_().long().sub_(self.shift)
+        rows = (line + offsets[:, :1]).clamp_(0, self._size - 1)
+        columns = (line + offsets[:, 1:2]).clamp_(0, self._size - 1)
         if self.flip:
-            columns = torch.where(table[:, 2:3] < 0.5, columns.flip(1), columns)
-        index, rows, columns = (t.to(images.device) for t in (index, rows, columns))
+            columns = torch.where(numbers[:, 2:3] < 0.5, columns.flip(1), columns)
         moved = images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
         return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved

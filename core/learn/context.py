@@ -32,9 +32,9 @@ class Batch:
         x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D], which a network
             takes in their place.
         y: int64 [B], rows of the head in use.
-        index: int64 [B], rows of the training part.
+        index: int64 [B], rows of the training part, on the CPU.
         task: number of the head's task in the task scenario, else None.
-        raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1).
+        raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1, on the CPU).
     """
 
     x: Tensor

@@ -17,9 +17,10 @@ from core.learn.augment import Augmentation
 from core.learn.context import Batch
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors
+from core.learn.transfer import free_bytes, send, send_rows
 
 CACHE_BYTES = 256 * 2**20  # float32 copy of a whole set, when nothing augments it
-DEVICE_BYTES = 4 * 2**30  # uint8 images kept on a CUDA device
+DEVICE_SHARE = 0.5  # of an accelerator's free memory, which images may take
 
 
 class DataError(ValueError):
@@ -88,7 +89,7 @@ class BatchSource:
         self._task = task
         self.labels = data.targets(known)
         images = data.images
-        if device.type == "cuda" and images.nbytes <= DEVICE_BYTES:
+        if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
             images = images.to(device)
         self._images = images
         self._y = self.labels.to(device)
@@ -97,29 +98,38 @@ class BatchSource:
             # Kept as [N, S, S, C]: rows that are picked are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
-    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
-        """The images `index` int64 [B]. `table` [B, columns] drives their augmentation; None: unaugmented."""
-        if self._scaled is not None:
-            x = self._scaled.index_select(0, index.to(self._scaled.device)).permute(0, 3, 1, 2)
-        elif table is None or not self._augment.active:
-            x = self._inputs(self._rows(index))
-        else:
-            x = self._inputs(self._augment(self._images, index.to(self._images.device), table))
-        return self.around(index, x)
+    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+        """Return the images `index` int64 [B]; `at`: the same rows on the device, if they are there already.
 
-    def around(self, index: Tensor, x: Tensor) -> Batch:
-        """The batch of the images `index` int64 [B] with inputs x [B, …] that were made of them."""
-        y = self._y.index_select(0, index.to(self._y.device))
-        return Batch(x, y, index, self._task, lambda rows: self._rows(index[rows.to(index.device)]))
+        `table` [B, columns] drives their augmentation; None: unaugmented.
+        """
+        at = send(index, self._inputs.device) if at is None else at
+        if self._scaled is not None:
+            x = self._scaled.index_select(0, at).permute(0, 3, 1, 2)
+        elif table is None or not self._augment.active:
+            x = self._inputs(self._rows(index, at))
+        elif self._images.device.type == at.device.type:
+            x = self._inputs(self._augment(self._images, at, table))
+        else:  # too large for the device: only what is needed goes there, and is augmented there
+            x = self._inputs(self._augment(self._rows(index, at), None, table))
+        return self.around(index, x, at)
+
+    def around(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
+        """Return the batch of the images `index` int64 [B] with inputs x [B, …] that were made of them."""
+        at = send(index, self._inputs.device) if at is None else at
+        return Batch(x, self._y.index_select(0, at), index, self._task, lambda rows: self._rows(index[rows]))
 
     def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
         """Batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.batch(index, None)
 
-    def _rows(self, index: Tensor) -> Tensor:
-        picked = self._images.index_select(0, index.to(self._images.device))
-        return picked.to(self._inputs.device, non_blocking=True)
+    def _rows(self, index: Tensor, at: Tensor | None = None) -> Tensor:
+        """Images uint8 [B, S, S, C] on the device."""
+        device = self._inputs.device
+        if self._images.device.type != device.type:
+            return send_rows(self._images, index, device)
+        return self._images.index_select(0, send(index, device) if at is None else at)
 
 
 def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from core.learn.context import Batch, Context
 from core.learn.dataset import BatchSource
 from core.learn.method import Method
 from core.learn.recipe import is_head
+from core.learn.transfer import send, send_rows
 
 MEMORY_BYTES = 256 << 20
 """Features up to this size are kept in memory, larger ones in a scratch file that is mapped into it."""
@@ -49,11 +50,13 @@ class CachedSource:
                 features = ctx.network.features(source.batch(part, None).x, ctx.head_task)
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
-    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
+    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """The rows `index` int64 [B]. `table` must be None: cached features are of unaugmented images."""
         assert table is None, "cached features are of unaugmented images"
-        picked = self._table.index_select(0, index.to(self._table.device))
-        return self._source.around(index, picked.to(self._device))
+        at = send(index, self._device) if at is None else at
+        if self._table.device.type == at.device.type:
+            return self._source.around(index, self._table.index_select(0, at), at)
+        return self._source.around(index, send_rows(self._table, index, self._device), at)
 
 
 class StoredFeatures:

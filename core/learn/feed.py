@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from core.learn.augment import epoch_seed
+from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Batch, Context
 from core.learn.method import Method
 from core.learn.sampler import shuffled, stratified
+from core.learn.transfer import send
 
 
 class Source(Protocol):
@@ -18,8 +21,37 @@ class Source(Protocol):
 
     labels: Tensor
 
-    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
-        """The rows `index` int64 [B]; `table` [B, columns] drives their augmentation."""
+    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+        """Return the rows `index` int64 [B], on the CPU; `table` [B, columns] drives their augmentation.
+
+        at: the same rows on the run's device, or None where there is no copy yet.
+        """
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The batches of one epoch. Their rows lie on the CPU and on the device, where they came in one copy.
+
+    Attributes:
+        rows: index batches int64 [B], on the CPU.
+        placed: the same on the device.
+        table: float64 [N, columns], random numbers for the augmentation of each row; None: not augmented.
+    """
+
+    source: Source
+    rows: Sequence[Tensor]
+    placed: Sequence[Tensor]
+    table: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, number: int) -> Batch:
+        """Return a batch by its number, from 0."""
+        index, at, table = self.rows[number], self.placed[number], self.table
+        if table is not None:
+            table = table.index_select(0, index if table.device == index.device else at)
+        return self.source.batch(index, table, at)
 
 
 @dataclass(frozen=True)
@@ -41,7 +73,16 @@ class Feed:
     sampler: str
     augmented: bool
 
-    def batches(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
+    def epoch(self, ctx: Context, number: int) -> Epoch:
+        """Return an epoch by its number: a function of seed, task and number."""
+        n = self.source.labels.numel()
+        table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
+        rows = self._order(ctx, number, table[:, 0])
+        placed = send(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
+        numbers = ctx.augment.placed(table[:, 1:], ctx.device) if self.augmented else None
+        return Epoch(self.source, rows, placed, numbers)
+
+    def _order(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
         """Index batches of an epoch. order: float [N], which ranks the source's rows."""
         if self.sampler == "shuffled":
             return shuffled(order, self.rows, ctx.recipe.batch_size)

@@ -235,20 +235,15 @@ class Loop:
         ctx, position = self.ctx, self.position
         number = self.epoch - 1
         ctx.epoch, ctx.step = number, position.step
-        feed = self._feed
-        n = feed.source.labels.numel()
-        table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
-        order = feed.batches(ctx, number, table[:, 0])
-        ctx.batches = len(order)
-        augmenting = table[:, 1:] if feed.augmented else None
+        epoch = self._feed.epoch(ctx, number)
+        ctx.batches = len(epoch)
         validated = stage < self.schedule.training
         first_step = self.schedule.steps_before(stage)
-        report_every = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
+        report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
         self._modes(True)
-        while position.batch < len(order):
-            index = order[position.batch]
-            batch = feed.source.batch(index, None if augmenting is None else augmenting[index])
-            due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(order)
+        while position.batch < len(epoch):
+            batch = epoch.batch(position.batch)
+            due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(epoch)
             self._step(batch, position.step - first_step, report=due)
             if due:
                 self._report()

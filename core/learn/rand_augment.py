@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from core.learn.transfer import send
+
 DRAWS = 2
 COLUMNS = 4 * DRAWS
 """Uniform numbers per image: for each draw which operation, whether, how strong, in which direction."""
@@ -36,12 +38,19 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
         chosen = (draw[:, 0] * len(names)).long()
         level = (MEAN + DEVIATION * torch.special.ndtri(draw[:, 2])).clamp(0, 1)
         sign = torch.where(draw[:, 3] < 0.5, -1.0, 1.0)
-        for number, name in enumerate(names):
-            rows = ((chosen == number) & (draw[:, 1] < APPLIED)).nonzero().squeeze(1)
-            if rows.numel():
-                of = [values[rows].to(x.device, torch.float32) for values in (level, sign)]
-                rows = rows.to(x.device)
-                x[rows] = OPERATIONS[name](x[rows], *of).clamp(0, 255).floor()
+        chosen = torch.where(draw[:, 1] < APPLIED, chosen, len(names))  # the last: not applied
+        order = chosen.argsort(stable=True)
+        counts = chosen.bincount(minlength=len(names) + 1).tolist()
+        # One copy of all that the device needs to know; rows are exact in float64.
+        placed = send(torch.stack([order.double(), level[order], sign[order].double()]), x.device)
+        rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()
+        begin = 0
+        for name, count in zip(names, counts[:-1], strict=True):
+            part = slice(begin, begin + count)
+            begin += count
+            if count:
+                at = rows[part]
+                x[at] = OPERATIONS[name](x[at], level[part], sign[part]).clamp(0, 255).floor()
     return x.to(torch.uint8).permute(0, 2, 3, 1)
 
 

@@ -20,6 +20,7 @@ from core.learn.method import Method, Stage
 from core.learn.recipe import OptimizerRecipe
 from core.learn.sampler import stratified
 from core.learn.state import State
+from core.learn.transfer import send
 
 REBALANCE = "rebalance"
 
@@ -45,12 +46,13 @@ class Pool:
     def __init__(self, features: Tensor, labels: Tensor) -> None:
         self.labels = labels
         self._features = features
+        self._y = labels.to(features.device)
 
-    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
+    def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """The rows `index` int64 [B] as a batch of features."""
-        at = index.to(self._features.device)
-        y = self.labels[index].to(self._features.device)
-        return Batch(self._features.index_select(0, at), y, index, None, _no_images)
+        at = send(index, self._features.device) if at is None else at
+        x, y = self._features.index_select(0, at), self._y.index_select(0, at)
+        return Batch(x, y, index, None, _no_images)
 
 
 def stages(ctx: Context) -> list[Stage]:

@@ -30,6 +30,7 @@ class Section:
         self.tensors: dict[str, Tensor] = {}
         self.json: dict[str, Any] = {}
         self._generators: dict[str, torch.Generator] = {}
+        self._host_copies: dict[str, tuple[Tensor, int, Tensor]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.tensors or self.json or self._generators)
@@ -45,6 +46,26 @@ class Section:
         self.tensors.clear()
         self.json.clear()
         self._generators.clear()
+        self._host_copies.clear()
+
+    def on_host(self, name: str) -> Tensor:
+        """Return the tensor `name` on the CPU: itself, or a copy that is made again only after a change.
+
+        A copy makes the host wait for the device, so values that decide what is done next are kept on both sides.
+        """
+        tensor = self.tensors[name]
+        if tensor.device.type == "cpu":
+            return tensor
+        of, version, copy = self._host_copies.get(name, (None, 0, tensor))
+        if of is not tensor or version != tensor._version:
+            copy = tensor.cpu()
+            self.keep_on_host(name, copy)
+        return copy
+
+    def keep_on_host(self, name: str, copy: Tensor) -> None:
+        """Take `copy`, a CPU tensor with the values of the tensor `name`, for `on_host`."""
+        tensor = self.tensors[name]
+        self._host_copies[name] = (tensor, tensor._version, copy)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Contiguous CPU tensors by name; generators as their byte state under `generator.<name>`."""

@@ -33,13 +33,13 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None
     with ctx.evaluation():
-        for rows in torch.arange(n, device=items.labels.device).split(size):  # type: ignore[no-untyped-call]
+        for start in range(0, n, size):
+            part = slice(start, min(n, start + size))
             with ctx.autocast():
-                x = ctx.inputs_of(items.images.index_select(0, rows))
-                groups = item_logits(method, ctx, x, items.tasks.index_select(0, rows))
-                loss = items_cross_entropy(groups, items.labels.index_select(0, rows)) * (len(rows) / n)
-            part = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
-            total = part if total is None else total + part
+                groups = item_logits(method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part])
+                loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
+            gradient = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
+            total = gradient if total is None else total + gradient
     assert total is not None
     return total
 

@@ -26,8 +26,9 @@ class TaskMemory:
     @property
     def tasks(self) -> list[int]:
         """Tasks with at least one example, ascending: the oldest first."""
-        held = self._section.tensors.get("tasks")
-        return [] if held is None else sorted(set(held.tolist()))
+        if "tasks" not in self._section.tensors:
+            return []
+        return sorted(set(self._section.on_host("tasks").tolist()))
 
     def begin(self) -> None:
         """Before a task: fit the stored buffer, perhaps another method's, to the share."""
@@ -52,7 +53,7 @@ class TaskMemory:
             if labels.shape[0] == 0:
                 continue
             new = {
-                "images": batch.raw(torch.arange(labels.shape[0], device=labels.device)),
+                "images": batch.raw(torch.arange(labels.shape[0])),
                 "labels": labels,
                 "tasks": torch.full_like(labels, task),
             }
@@ -61,8 +62,7 @@ class TaskMemory:
 
     def items(self, tasks: Iterable[int]) -> Items:
         """All examples of these tasks."""
-        held = self._section.tensors["tasks"]
-        wanted = torch.isin(held, torch.tensor(list(tasks), device=held.device))
+        wanted = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
         return Items.of(self._section, wanted.nonzero().squeeze(1))
 
     def drop_tasks(self, tasks: set[int]) -> None:

@@ -13,6 +13,7 @@ from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.herding import herd
 from core.learn.networks import Network
+from core.learn.transfer import send
 
 
 def unit_features(network: Network, x: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
         return None
     taken = min(size, ctx.batches * ctx.recipe.batch_size)
     begin, end = taken * ctx.batch // ctx.batches, taken * (ctx.batch + 1) // ctx.batches
-    return _inputs(ctx, exemplars, torch.arange(begin, end)) if begin < end else None
+    return _inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
 def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
@@ -54,20 +55,23 @@ def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     Shapes as `exemplars_for_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
-    return _inputs(ctx, exemplars, (ctx.batch * size + torch.arange(size)) % exemplars.size)
+    return _inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
 
 
-def _inputs(ctx: Context, exemplars: Exemplars, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Inputs and labels at some positions of the epoch's order."""
+def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    """Inputs and labels at the positions begin … end - 1 of the epoch's order, which starts again at its end."""
     key = ctx.epoch, exemplars.size
     if ctx.cache.get("epoch") != key:
         seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
         table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
-        ctx.cache |= {"epoch": key, "table": table, "order": table[:, 0].argsort(stable=True)}
-    rows: Tensor = ctx.cache["order"][places]
-    held = rows.to(exemplars.images.device)
-    images = ctx.augment(exemplars.images, held, ctx.cache["table"][rows, 1:])
-    return ctx.inputs_of(images), exemplars.labels[held]
+        order, device = table[:, 0].argsort(stable=True), exemplars.images.device
+        numbers = ctx.augment.placed(table[order, 1:], device)
+        ctx.cache |= {"epoch": key, "order": send(order, device), "table": numbers}
+    order, table = ctx.cache["order"], ctx.cache["table"]
+    rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
+    numbers = table[torch.arange(begin, end, device=table.device) % exemplars.size]
+    images = ctx.augment(exemplars.images, rows, numbers)
+    return ctx.inputs_of(images), exemplars.labels[rows]
 
 
 def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:

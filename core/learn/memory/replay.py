@@ -15,6 +15,7 @@ from torch.nn import functional
 from core.learn.context import Context
 from core.learn.memory.reservoir import Items
 from core.learn.method import Method
+from core.learn.transfer import send
 
 Groups = list[tuple[Tensor | None, Tensor]]
 """(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
@@ -22,12 +23,11 @@ Groups = list[tuple[Tensor | None, Tensor]]
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
     """Augmented, normalised inputs of the items, or their cached features. table: [B, columns], for augmentation."""
-    rows = torch.arange(items.labels.shape[0], device=items.images.device)
-    return ctx.inputs_of(ctx.augment(items.images, rows, table))
+    return ctx.inputs_of(ctx.augment(items.images, None, table))
 
 
 def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
-    """Logits of items x [B, C, S, S] from tasks int64 [B], by head."""
+    """Logits of items x [B, C, S, S] from tasks int64 [B], on the CPU, by head."""
     return joint_logits(method, ctx, [(x, tasks)])[0]
 
 
@@ -45,7 +45,7 @@ def joint_logits(method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Ten
 def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
-        rows = (tasks == task).nonzero().squeeze(1)
+        rows = send((tasks == task).nonzero().squeeze(1), features.device)
         out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
     return out
 

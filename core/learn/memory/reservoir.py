@@ -16,11 +16,15 @@ from torch import Tensor
 
 from core.learn.augment import COLUMNS
 from core.learn.state import Section
+from core.learn.transfer import send
 
 
 @dataclass(frozen=True)
 class Items:
-    """Some items: images uint8 [B, S, S, C], labels and tasks int64 [B], logits [B, W], widths int64 [B]."""
+    """Some items: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths int64 [B].
+
+    `tasks`, int64 [B], are on the CPU: which heads are used is decided there.
+    """
 
     images: Tensor
     labels: Tensor
@@ -30,13 +34,12 @@ class Items:
 
     @staticmethod
     def of(section: Section, rows: Tensor) -> Items:
-        """Rows int64 [B] of the buffer that a section holds."""
+        """Rows int64 [B], on the CPU, of the buffer that a section holds."""
         held = section.tensors
-        rows = rows.to(held["labels"].device)
-        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items()}
-        return Items(
-            picked["images"], picked["labels"], picked["tasks"], picked.get("logits"), picked.get("widths")
-        )
+        tasks = section.on_host("tasks").index_select(0, rows)
+        rows = send(rows, held["labels"].device)
+        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items() if name != "tasks"}
+        return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
 
 
 class Reservoir:
@@ -79,7 +82,7 @@ class Reservoir:
         """Remove all items of these tasks; returns how many were removed."""
         if self.size == 0:
             return 0
-        held = self._section.tensors["tasks"].tolist()
+        held = self._section.on_host("tasks").tolist()
         keep = torch.tensor([i for i, task in enumerate(held) if task not in tasks], dtype=torch.int64)
         removed = self.size - keep.numel()
         if removed:
@@ -95,8 +98,9 @@ class Reservoir:
     ) -> None:
         """Offer a batch, in order.
 
-        images: returns the raw uint8 images of the rows asked for, so only kept rows are gathered. labels:
-        int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having logits.
+        images: returns the raw uint8 images of the rows asked for, which are on the CPU, so only kept rows are
+        gathered. labels: int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having
+        logits.
         """
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
         seen, held = self.seen, self.size
@@ -104,19 +108,22 @@ class Reservoir:
         size = max([held, *(slot + 1 for slot in slots)])
         self._section.json["seen"] = seen + len(u)
         if slots:
-            device = labels.device
-            at = torch.tensor(list(slots), device=device)
-            rows = torch.tensor(list(slots.values()), device=device)
+            host = torch.tensor([list(slots), list(slots.values())])
+            at, rows = send(host, labels.device)
             values = {
-                "images": images(rows),
+                "images": images(host[1]),
                 "labels": labels.index_select(0, rows),
-                "tasks": torch.full((rows.numel(),), task, dtype=torch.int64, device=device),
+                "tasks": torch.full_like(rows, task),
             }
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
-                values["widths"] = torch.full_like(values["tasks"], logits.shape[1])
+                values["widths"] = torch.full_like(rows, logits.shape[1])
+            tasks = self._section.on_host("tasks") if held else None
             for name, value in values.items():
-                self._write(name, at, value, size)
+                self._section.tensors[name] = self._written(self._section.tensors.get(name), at, value, size)
+            if at.device.type != "cpu":
+                tasks = self._written(tasks, host[0], torch.full_like(host[0], task), size)
+                self._section.keep_on_host("tasks", tasks)
 
     def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
         """min(n, size) different items, and a table rand(B, columns) for their augmentation."""
@@ -129,17 +136,15 @@ class Reservoir:
         for name in list(held):
             held[name] = held[name].index_select(0, rows.to(held[name].device))
 
-    def _write(self, name: str, at: Tensor, value: Tensor, size: int) -> None:
-        held = self._section.tensors
-        old = held.get(name)
+    def _written(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
+        """`old` with `size` rows, of which those at `at`, int64 [b], are `value` [b, …]."""
         if old is None:
             old = value.new_zeros((0, *value.shape[1:]))
         if old.dim() == 2 and value.shape[1] != old.shape[1]:  # logits of a head that has grown
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
         old = _longer(old, size, self.capacity)
-        old.index_copy_(0, at, value)
-        held[name] = old
+        return old.index_copy_(0, at, value)
 
 
 def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
 
 from core.learn.augment import epoch_seed
@@ -64,8 +65,8 @@ class AGem(Method):
         items, _ = reservoir.draw(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
         reference = memory_gradient(self, ctx, items, parameters)
-        conflict = float(step_gradient(parameters) @ reference)
-        norm = float(reference @ reference)
+        products = torch.stack([step_gradient(parameters) @ reference, reference @ reference])
+        conflict, norm = products.tolist()  # both in one copy, for which a GPU waits
         if conflict < 0 and norm >= FLAT:
             add_to_step(-conflict / norm * reference, parameters)
 

@@ -34,6 +34,7 @@ from core.learn.memory.reservoir import Items, Reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
+from core.learn.transfer import send
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
 """(present logits, items) → scalar loss of the items."""
@@ -89,14 +90,14 @@ class Der(Method):
             held["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
             # Without logits nothing would preserve them. Outputs beyond the highest stored label may have been added
             # for this task.
-            everything = torch.arange(reservoir.size, device=ctx.device)
+            everything = torch.arange(reservoir.size)
             self._fill_logits(ctx, everything, int(held["labels"].max()) + 1)
 
     def after_merge(self, ctx: Context) -> None:
         """Images of this task get the logits of the merged weights; those of earlier tasks keep theirs."""
-        tasks = self.state["buffer"].tensors.get("tasks")
-        if tasks is not None:
-            self._fill_logits(ctx, (tasks == ctx.task).nonzero().squeeze(1))
+        buffer = self.state["buffer"]
+        if "tasks" in buffer.tensors:
+            self._fill_logits(ctx, (buffer.on_host("tasks") == ctx.task).nonzero().squeeze(1))
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of the new batch, and the weighted loss of each replayed term."""
@@ -107,7 +108,7 @@ class Der(Method):
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
         if parts and ctx.rows_independent:
             # One pass for all: a small network on a GPU costs time per call, not per image.
-            current = (batch.x, torch.full_like(batch.y, ctx.task))
+            current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
             ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
@@ -135,7 +136,7 @@ class Der(Method):
         return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
-        """Store the network's present logits of the items `index`, int64 [n].
+        """Store the network's present logits of the items `index`, int64 [n] on the CPU.
 
         known: how many outputs count, of those of a single head; None: all.
         """
@@ -145,7 +146,8 @@ class Der(Method):
                 items = Items.of(self.state["buffer"], part)
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
-                    found.append((part if rows is None else part[rows], logits))
+                    places = send(part, ctx.device)
+                    found.append((places if rows is None else places[rows], logits))
         held = self.state["buffer"].tensors
         wider = max((logits.shape[1] for _, logits in found), default=0) - held["logits"].shape[1]
         held["logits"] = functional.pad(held["logits"], (0, max(0, wider)))

@@ -32,6 +32,7 @@ from core.learn.networks.dne.packed import packing_is_faster
 from core.learn.networks.growing import OlderFeatures, blockwise_linear
 from core.learn.recipe import Positive, Share
 from core.learn.registration import register
+from core.learn.transfer import send
 
 
 class DneHyper(ExpandingHyper):
@@ -145,4 +146,4 @@ class Dne(Expanding):
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
         layers = len(network.backbone.expert.layers)
-        return drop_path_masks(layers, self.hyper.drop_path, size, generator).to(ctx.device)
+        return send(drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device)

@@ -59,7 +59,7 @@ class Er(Method):
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
         if ctx.scenario == "task":
-            tasks = torch.cat([torch.full_like(batch.y, ctx.task), items.tasks])
+            tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {"task": items_cross_entropy(item_logits(self, ctx, x, tasks), y)}
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:

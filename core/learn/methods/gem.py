@@ -22,6 +22,7 @@ from core.learn.method import Footprint, Method
 from core.learn.optim.gem_dual import gram_and_dots, solve
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
+from core.learn.transfer import send
 
 CONSTRAINTS = 20
 GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice
@@ -79,7 +80,7 @@ class Gem(Method):
             return
         v = solve(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
-            add_to_step(v.to(rows) @ rows, parameters)
+            add_to_step(send(v.to(rows.dtype), rows.device) @ rows, parameters)
             return
         for weight, tasks in zip(v.tolist(), constraints, strict=True):
             if weight != 0:

@@ -97,10 +97,9 @@ class Icarl(Method):
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
             soft = _all_logits(teacher(ctx), x).sigmoid()
-        new = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
-        new[ctx.class_rows + offset] = True
+        new, old = self._columns(ctx, logits.shape[1])
         # one mean over all classes, in two terms
-        terms = {"task": (new, targets, part), "distillation": (~new, soft, 1 - part)}
+        terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
         return {
             name: weight * functional.binary_cross_entropy_with_logits(logits[:, rows], target[:, rows])
             for name, (rows, target, weight) in terms.items()
@@ -135,6 +134,15 @@ class Icarl(Method):
         """Remove the exemplars of these tasks. Class means are computed anew at the next task's end."""
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
             self.state["own"].tensors.pop(MEANS, None)
+
+    def _columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
+        """Columns of this task's classes among all, and those of the others: int64, ascending; once per task."""
+        if "columns" not in ctx.cache:
+            new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
+            new[ctx.class_rows + ctx.network.first_class(ctx.head_task)] = True
+            ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
+        columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
+        return columns
 
     def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
         """float32 [C, D]: the mean exemplar feature of each class, normalised to length one."""

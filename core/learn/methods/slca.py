@@ -83,10 +83,9 @@ class Slca(Method):
         """Cross-entropy of the images; in the second stage that of this batch's share of the epoch's draws."""
         if ctx.stage != ALIGN:
             return super().loss_terms(ctx, batch)
-        features, labels = self._draws(ctx)
+        features, labels, known = self._draws(ctx)
         n = len(labels)
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
-        known = labels.unique()  # type: ignore[no-untyped-call]
         logits = ctx.network.logits(features[part]).float()[:, known]
         y = torch.searchsorted(known, labels[part])
         return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
@@ -130,17 +129,21 @@ class Slca(Method):
         rows = ctx.class_rows.to(labels[0].device)
         gaussians.put(ctx.task, torch.cat(found), torch.cat(labels), rows, self.hyper.covariance)
 
-    def _draws(self, ctx: Context) -> tuple[Tensor, Tensor]:
-        """All draws of this epoch, shuffled: a function of seed, task and epoch, so that a run can go on within it."""
+    def _draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """All draws of this epoch, shuffled, their labels, and the labels that there are, ascending.
+
+        A function of seed, task and epoch, so that a run can go on within it.
+        """
         if ctx.cache.get(DRAWS, (None,))[0] != ctx.epoch:
             generator = torch.Generator().manual_seed(
                 epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
             features, labels = Gaussians(self.state["own"]).draw(self.hyper.draws, generator)
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
-            ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order])
-        _, features, labels = ctx.cache[DRAWS]
-        return features, labels
+            known = labels.unique()  # type: ignore[no-untyped-call]
+            ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], known)
+        _, features, labels, known = ctx.cache[DRAWS]
+        return features, labels, known
 
 
 def aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:

@@ -1,0 +1,33 @@
+"""Copies from the CPU to an accelerator that the host does not wait for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a CPU tensor of any shape and type on a device, or itself where it lies there already.
+
+    On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all work before it.
+    """
+    if tensor.device.type == device.type:
+        return tensor
+    assert tensor.device.type == "cpu", "only a copy to a device may go on without waiting"
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
+    """Return the rows int64 [B] of a tensor [N, …] on a device; rows and tensor are on the CPU."""
+    if device.type != "cuda":
+        return send(source.index_select(0, rows), device)
+    picked = source.new_empty((rows.numel(), *source.shape[1:]), pin_memory=True)
+    torch.index_select(source, 0, rows, out=picked)
+    return picked.to(device, non_blocking=True)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the bytes of an accelerator that nothing uses at present."""
+    return int(torch.get_device_module(device).mem_get_info(device)[0])
