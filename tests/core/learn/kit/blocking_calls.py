@@ -1,8 +1,10 @@
-"""Learn two tasks with each method on the device `sim`, and print how often a GPU would have waited, as JSON.
+"""Learn two tasks with methods on the device `sim`, and report how often a GPU would have waited in a step.
 
-A process of its own: torch makes the threads of its devices at the first backward pass, and none later.
+A process of its own, since torch makes the threads of its devices at the first backward pass and none later. It reads
+JSON lines {"method", "scenario", "family", "recipe", "free_bytes", "device"} (the last four may be left out) and
+answers each with a line {"per_step", "places", "digests"} or {"error"}.
 
-    python blocking_calls.py FOLDER CASE …    with cases such as er-class-mlp
+    python blocking_calls.py FOLDER
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import functools
 import json
 import os
 import sys
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ class Steps:
     def __init__(self) -> None:
         self.steps = 0
         self.places: Counter[str] = Counter()
-        self._before = Counter[str]()
+        self._before: Counter[str] = Counter()
 
     def watch(self) -> None:
         """Count in all loops of this process from now on."""
@@ -46,14 +49,15 @@ class Steps:
                 self.places += simulated_device.calls.places - self._before
             self._before = simulated_device.calls.places.copy()
 
-        Loop._step = watched  # type: ignore[method-assign]
+        Loop._step = watched  # type: ignore[method-assign,assignment]
         Loop._report = _uncounted(Loop._report)  # type: ignore[method-assign]
-        for kind in {Method, *registry.METHODS.values()}:
-            if "forecast" in vars(kind):
+        kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
+        for kind in kinds:
+            if "forecast" in vars(kind):  # made for reports only
                 kind.forecast = _uncounted(kind.forecast)  # type: ignore[method-assign]
 
     def taken(self) -> dict[str, Any]:
-        """Calls per step and the places, since the last time."""
+        """Calls per step and their places, since the last time."""
         steps, places = max(1, self.steps), self.places
         self.steps, self.places = 0, Counter()
         return {
@@ -71,35 +75,32 @@ def _uncounted(call: Any) -> Any:
     return uncounted
 
 
-def main(folder: Path, cases: list[str]) -> None:
-    """Print a line of JSON for each case."""
+def answer(request: dict[str, Any], folder: Path, steps: Steps) -> dict[str, Any]:
+    """Learn two tasks as the request says; what blocked in the second."""
+    method, recipe = request["method"], request.get("recipe", {})
+    simulated_device.backend.free = request.get("free_bytes", simulated_device.FREE_BYTES)
+    folder.mkdir(parents=True)
+    bench = Case(method, request["scenario"], folder, ForkServer()).new_bench(request.get("family", "mlp"))
+    bench.device = request.get("device", simulated_device.NAME)
+    first = bench.learn_task(1, method=method, **recipe)
+    steps.taken()
+    second = bench.learn_task(2, first, method=method, **recipe)
+    return {**steps.taken(), "digests": second.digests}
+
+
+def main(folder: Path) -> None:
+    """Answer the requests, line by line."""
     steps = Steps()
     steps.watch()
-    for name in cases:
-        method, scenario, family = split(name)
-        place = folder / name
-        place.mkdir(parents=True)
-        bench = Case(method, scenario, place, ForkServer()).new_bench(family)
+    for number, line in enumerate(sys.stdin):
+        request = json.loads(line)
         try:
-            first = bench.learn_task(1, method=method)
-            steps.taken()
-            second = bench.learn_task(2, first, method=method)
-            line = {**steps.taken(), "digests": second.digests}
-        except Exception as error:  # of one case: the others still say what they have to say
-            if "-x" in sys.argv:
-                raise
-            line = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({"case": name, **line}), flush=True)
-
-
-def split(case: str) -> tuple[str, str, str]:
-    """(method, scenario, family) of a case; methods and families may have a hyphen in their name."""
-    for scenario in ("data", "task", "class"):
-        method, found, family = case.partition(f"-{scenario}-")
-        if found:
-            return method, scenario, family
-    raise ValueError(f"{case} is not METHOD-SCENARIO-FAMILY")
+            said = answer(request, folder / str(number), steps)
+        except Exception as error:  # noqa: BLE001  # of one request: the others still have their answers
+            traceback.print_exc()
+            said = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [case for case in sys.argv[2:] if case != "-x"])
+    main(Path(sys.argv[1]))

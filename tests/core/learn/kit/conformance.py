@@ -119,7 +119,9 @@ class Case:
         begin, terms_of, after = method.begin_task, method.loss_terms, method.after_step
 
         def begin_task(self_: Any, ctx: Any) -> None:
-            self.begun_with.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
+            self.begun_with.update(
+                {name: p.detach().cpu().clone() for name, p in ctx.network.named_parameters()}
+            )
             begin(self_, ctx)
 
         def loss_terms(self_: Any, ctx: Any, batch: Any) -> Any:

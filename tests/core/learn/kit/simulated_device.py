@@ -10,11 +10,11 @@ It cannot show what depends on `device.type == "cuda"`, on kernels or on the amo
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,7 @@ class Backend(_DummyBackendModule):
 
     def __init__(self) -> None:
         self.generator = torch.Generator()
+        self.free = FREE_BYTES
 
     def manual_seed_all(self, seed: int) -> None:
         self.generator.manual_seed(seed)
@@ -151,13 +152,13 @@ class Backend(_DummyBackendModule):
         self.generator.set_state(state)
 
     def mem_get_info(self, device: object = None) -> tuple[int, int]:
-        return FREE_BYTES, FREE_BYTES
+        return self.free, FREE_BYTES
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
 
-_backend = Backend()
+backend = Backend()
 _library: list[torch.library.Library] = []  # its kernels go with it
 
 
@@ -165,13 +166,13 @@ def install() -> None:
     """Make `torch.device("sim")` known. Call it before the first backward pass of a process."""
     if _library:
         return
-    _setup_privateuseone_for_python_backend(NAME, backend_module=_backend)
+    _setup_privateuseone_for_python_backend(NAME, backend_module=backend)
     library = torch.library.Library("aten", "IMPL")
     for name in FACTORIES:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        library.impl(name, _factory(op), "PrivateUse1")
-    library.impl("_copy_from", _copy_from, "PrivateUse1")
+        library.impl(name, _factory(op), "PrivateUse1")  # type: ignore[no-untyped-call]
+    library.impl("_copy_from", _copy_from, "PrivateUse1")  # type: ignore[no-untyped-call]
     torch.inference_mode = _no_grad  # type: ignore[assignment,misc]
     _library.append(library)
 
@@ -182,13 +183,16 @@ def _no_grad(mode: bool = True) -> Any:
 
 
 def _factory(op: Any) -> Any:
+    drawing = {"default": "generator", "low": "low_generator"}  # overloads that take a generator
+    if (name := op.overloadpacket.__name__).startswith("rand"):
+        op = functools.partial(
+            getattr(op.overloadpacket, drawing[op._overloadname]), generator=backend.generator
+        )
+
     def make(*args: Any, device: object = None, pin_memory: object = None, **kwargs: Any) -> SimTensor:
-        generator = {"generator": _backend.generator} if op.__name__.startswith("rand") else {}
-        if generator:
-            op_with = getattr(op.overloadpacket, "generator" if "low" not in op.__name__ else "low_generator")
-            return SimTensor(op_with(*args, **generator, **kwargs))
         return SimTensor(op(*args, **kwargs))
 
+    make.__name__ = name
     return make
 
 
@@ -214,7 +218,7 @@ def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if _draws(op):
         if inner_kwargs.get("generator") is not None:
             raise RuntimeError(f"{name}: expected a generator of the device {NAME}, but found one of the CPU")
-        inner_kwargs["generator"] = _backend.generator
+        inner_kwargs["generator"] = backend.generator
     result = op(*inner_args, **inner_kwargs)
     written = {id(leaf.held): leaf for leaf in leaves if _is_sim(leaf)} if _writes(op) else {}
     for leaf in written.values():
@@ -258,12 +262,12 @@ def _must_wait(name: str, args: Sequence[Any], kwargs: dict[str, Any], to_host: 
     return name in NEED_VALUES
 
 
-@cache
+@functools.cache
 def _writes(op: Any) -> bool:
     return any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
 
 
-@cache
+@functools.cache
 def _draws(op: Any) -> bool:
     return any(argument.name == "generator" for argument in op._schema.arguments)
 

@@ -162,6 +162,7 @@ class Bench:
     drift: bool = (
         False  # even tasks show each class as its neighbour: what they teach contradicts the odd ones
     )
+    device: str = DEVICE
     _runs: int = 0
 
     def task_classes(self, number: int) -> list[str]:
@@ -235,7 +236,7 @@ class Bench:
             "snapshot": None,
             "out": str(self.folder / f"run-{self._runs}"),
             "threads": 1,
-            "device": DEVICE,
+            "device": self.device,
         }
 
     def learn(self, spec: dict[str, Any], control: Any = None) -> Learned:
