@@ -17,6 +17,8 @@ from core.learn import rand_augment
 from core.learn.transfer import send
 
 COLUMNS = 3  # of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
+WINDOW_BYTES, SLICE_BYTES = 512, 16_000
+"""Bytes of an image from which windows, or slices, are faster than lookups (`bench.methods.augmentation`)."""
 Augment = Literal["auto", "none", "shift", "flip", "shift-flip", "rand-augment"]
 NAMES: tuple[str, ...] = get_args(Augment)
 
@@ -72,12 +74,72 @@ class Augmentation:
         if index is None:
             index = torch.arange(len(images), device=images.device)
         numbers = send(table[:, :COLUMNS], images.device)
-        line = torch.arange(self._size, device=images.device)
-        span = 2 * self.shift + 1
-        offsets = (numbers[:, :2] * span).floor_().long().sub_(self.shift)
-        rows = (line + offsets[:, :1]).clamp_(0, self._size - 1)
-        columns = (line + offsets[:, 1:2]).clamp_(0, self._size - 1)
-        if self.flip:
-            columns = torch.where(numbers[:, 2:3] < 0.5, columns.flip(1), columns)
-        moved = images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        offsets = (numbers[:, :2] * (2 * self.shift + 1)).floor_().long().sub_(self.shift)
+        flips = numbers[:, 2] < 0.5 if self.flip else None
+        bytes_each = images[0].numel()
+        if images.device.type != "cpu" or bytes_each < WINDOW_BYTES:
+            moved = _moved_by_pixel(images, index, offsets, flips)
+        elif bytes_each < SLICE_BYTES:
+            moved = _moved_by_window(images, index, offsets, flips, self.shift)
+        else:
+            moved = _moved_by_slice(images, index, offsets, flips)
         return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
+
+
+# Three ways to the same bytes. Each takes images uint8 [N, S, S, C], rows int64 [B], offsets int64 [B, 2] (vertical,
+# horizontal: the pixel that comes to the top left corner) and flips bool [B] or None, and returns [B, S, S, C],
+# contiguous.
+
+
+def _moved_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+    """Look up every pixel: a single kernel, which suits an accelerator and tiny images."""
+    size = images.shape[1]
+    line = torch.arange(size, device=images.device)
+    rows = (line + offsets[:, :1]).clamp_(0, size - 1)
+    columns = (line + offsets[:, 1:]).clamp_(0, size - 1)
+    if flips is not None:
+        columns = torch.where(flips[:, None], columns.flip(1), columns)
+    return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def _moved_by_window(
+    images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
+) -> Tensor:
+    """Widen the images by `shift` repeated pixels on each side, then copy a window of each."""
+    count, size, channels = len(index), images.shape[1], images.shape[3]
+    wide, inner = size + 2 * shift, slice(shift, shift + size)
+    padded = images.new_empty((count, wide, wide, channels))
+    padded[:, inner, inner] = images.index_select(0, index)
+    padded[:, inner, :shift] = padded[:, inner, shift : shift + 1]
+    padded[:, inner, shift + size :] = padded[:, inner, shift + size - 1 : shift + size]
+    padded[:, :shift] = padded[:, shift : shift + 1]
+    padded[:, shift + size :] = padded[:, shift + size - 1 : shift + size]
+    line, places = wide * channels, 2 * shift + 1
+    # [B, vertical, horizontal, S, S · C]: all windows of each image, which share its memory.
+    windows = padded.as_strided(
+        (count, places, places, size, size * channels), (wide * line, line, channels, line, 1)
+    )
+    picked = windows[torch.arange(count), offsets[:, 0] + shift, offsets[:, 1] + shift]
+    moved = picked.view(count, size, size, channels)
+    if flips is not None:
+        flipped = flips.nonzero().squeeze(1)
+        moved[flipped] = moved[flipped].flip(2)
+    return moved
+
+
+def _moved_by_slice(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+    """Copy a rectangle of each image, then repeat its edges: for images so large that calls cost little."""
+    size = images.shape[1]
+    moved = images.new_empty((len(index), *images.shape[1:]))
+    mirrored = [False] * len(index) if flips is None else flips.tolist()
+    places = zip(moved, index.tolist(), offsets.tolist(), mirrored, strict=True)
+    for target, row, (down, right), flip in places:
+        image, right = (images[row].flip(1), -right) if flip else (images[row], right)
+        top, bottom = max(0, -down), size - max(0, down)
+        left, end = max(0, -right), size - max(0, right)
+        target[top:bottom, left:end] = image[top + down : bottom + down, left + right : end + right]
+        target[top:bottom, :left] = target[top:bottom, left : left + 1]
+        target[top:bottom, end:] = target[top:bottom, end - 1 : end]
+        target[:top] = target[top]
+        target[bottom:] = target[bottom - 1]
+    return moved

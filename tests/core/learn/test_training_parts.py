@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from core.learn.augment import Augmentation, epoch_table
@@ -37,6 +39,35 @@ def test_a_flip_mirrors_half_of_the_images() -> None:
     table = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.9]])
     out = Augmentation("flip", 8)(images, torch.tensor([3, 1]), table)
     assert torch.equal(out[0], images[3].flip(1)) and torch.equal(out[1], images[1])
+
+
+def looked_up(images: torch.Tensor, index: torch.Tensor, table: torch.Tensor, name: str) -> torch.Tensor:
+    """Each pixel looked up by itself: what shifts and flips mean, and how they were made at first."""
+    size = images.shape[1]
+    shift = size // 8 if "shift" in name else 0
+    offsets = (table[:, :2] * (2 * shift + 1)).floor().long() - shift
+    line = torch.arange(size)
+    rows, columns = ((line + offset[:, None]).clamp(0, size - 1) for offset in offsets.unbind(1))
+    if "flip" in name:
+        columns = torch.where(table[:, 2:3] < 0.5, columns.flip(1), columns)
+    return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+@given(
+    size=st.sampled_from([1, 7, 8, 9, 16, 28, 33, 64, 80, 130]),
+    channels=st.sampled_from([1, 3]),
+    name=st.sampled_from(["shift", "flip", "shift-flip"]),
+    numbers=st.lists(st.tuples(*[st.floats(0, 1, exclude_max=True, width=32)] * 3), min_size=1, max_size=6),
+)
+def test_shifts_and_flips_give_the_bytes_of_a_lookup_of_each_pixel(
+    size: int, channels: int, name: str, numbers: list[tuple[float, float, float]]
+) -> None:
+    generator = torch.Generator().manual_seed(size)
+    images = torch.randint(0, 256, (4, size, size, channels), generator=generator).to(torch.uint8)
+    index = torch.arange(len(numbers)) * 3 % 4
+    table = torch.tensor(numbers, dtype=torch.float64)
+    moved = Augmentation(name, size)(images, index, table)
+    assert torch.equal(moved, looked_up(images, index, table, name)) and moved.is_contiguous()
 
 
 def test_auto_never_flips_and_none_changes_nothing() -> None:

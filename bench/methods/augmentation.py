@@ -1,0 +1,68 @@
+"""Shifts and flips of images in host memory, against the lookup of each pixel that they replaced.
+
+    python -m bench.methods.augmentation [--rounds 20] [--batch 32]
+
+The two take turns on the same made-up images and give the same bytes. Printed are the medians and their ratio
+(old / new: above 1 is faster).
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from core.learn.augment import Augmentation, epoch_table
+from core.learn.augment import _moved_by_pixel as moved_by_pixel
+
+SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
+IMAGES = 256
+
+
+def main() -> None:
+    """Print both times and their ratio by size, without and with flips."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=32)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for size, channels in SIZES:
+        for name in ("shift", "shift-flip"):
+            old, new = measure(name, size, channels, options.batch, options.rounds)
+            print(
+                f"{size:3} px, {channels} channels, {name:10} batch {options.batch}: pixel by pixel "
+                f"{old * 1e3:6.2f} ms, now {new * 1e3:6.2f} ms, ratio {old / new:.1f}",
+                flush=True,
+            )
+
+
+def measure(name: str, size: int, channels: int, batch: int, rounds: int) -> tuple[float, float]:
+    """Median seconds of a batch: looked up pixel by pixel, and as it is done."""
+    images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
+    table = epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
+    index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)
+
+    def pixel_by_pixel() -> Tensor:
+        offsets = (table[:, :2] * (2 * augment.shift + 1)).floor_().long().sub_(augment.shift)
+        flips = table[:, 2] < 0.5 if augment.flip else None
+        return moved_by_pixel(images, index, offsets, flips)
+
+    def current() -> Tensor:
+        return augment(images, index, table)
+
+    assert torch.equal(pixel_by_pixel(), current())
+    times: dict[Callable[[], Tensor], list[float]] = {pixel_by_pixel: [], current: []}
+    for _ in range(rounds):
+        for call, seconds in times.items():
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(times[pixel_by_pixel]), statistics.median(times[current])
+
+
+if __name__ == "__main__":
+    main()
