@@ -20,7 +20,7 @@ from torch.nn import functional
 from core.learn.augment import Augmentation
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
-from core.learn.precision import Inputs, autocast
+from core.learn.precision import Inputs, autocast, full_precision
 from core.learn.recipe import Recipe, StartingPoint
 
 
@@ -154,8 +154,8 @@ class Context:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Eval mode. Every module has its former mode afterwards."""
-        with in_eval(self.network):
+        """Eval mode, float32 in full precision. Every module has its former mode afterwards."""
+        with in_eval(self.network), full_precision(self.device):
             yield
 
     def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:

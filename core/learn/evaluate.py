@@ -18,7 +18,7 @@ from core.learn.calibration.held_out import Logits
 from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
-from core.learn.precision import Inputs
+from core.learn.precision import Inputs, full_precision
 
 BATCH = 256
 PIXELS = 1 << 20
@@ -152,7 +152,7 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
     head = task if network.scenario == "task" else None
     targets = data.targets(network.classes_of(head))
     total = torch.zeros((), dtype=torch.float64)
-    with in_eval(network), torch.inference_mode():
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         size = batch_size(data.images)
         for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
@@ -188,6 +188,6 @@ def _said(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Iterator[Tensor]:
     """What the method says of these images, [B, C] of a batch after the other; in eval mode."""
-    with in_eval(network), torch.inference_mode():
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
-from core.learn.precision import Inputs, place
+from core.learn.precision import Inputs, full_precision, place
 from core.protocol.architecture import Normalisation
 
 BATCH = 32
@@ -54,7 +54,7 @@ class KnownFeatures(Inputs):
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
-        with in_eval(network), torch.no_grad():
+        with in_eval(network), full_precision(self.device), torch.no_grad():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 if self._bytes >= MEMORY_BYTES:
                     return

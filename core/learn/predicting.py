@@ -23,7 +23,7 @@ from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
 from core.learn.networks.families import rebuild
 from core.learn.networks.network import part_type
-from core.learn.precision import Inputs
+from core.learn.precision import Inputs, full_precision
 from core.learn.state import State, load_tensors
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import MadeBy, Manifest
@@ -117,7 +117,7 @@ def predict(
     network.eval()
     outputs: list[Tensor] = []
     try:
-        with torch.inference_mode():
+        with full_precision(inputs.device), torch.inference_mode():
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))
                 outputs.append((scores(network, x, task).float() / temperature).softmax(1).cpu())

@@ -17,7 +17,8 @@ from torch.nn import functional
 from core.learn.dataset import Dataset
 from core.learn.evaluate import batch_size
 from core.learn.networks import Network
-from core.learn.precision import Inputs
+from core.learn.networks.network import in_eval
+from core.learn.precision import Inputs, full_precision
 
 NEIGHBOURS = 20
 TASK_IMAGES = 2000  # of a task, evenly spaced over its held-out part
@@ -85,15 +86,9 @@ class Probe:
 
 def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
     """float32 [N, width] of uint8 images, in eval mode; training modes are as before afterwards."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.inference_mode():
-            parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
-            return torch.cat([network.features(inputs(part), head).float() for part in parts])
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+        parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
+        return torch.cat([network.features(inputs(part), head).float() for part in parts])
 
 
 def num_neighbours(labels: Tensor) -> int:
@@ -114,12 +109,13 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int) -> Tensor:
     unit = functional.normalize(features, dim=1)
     votes = functional.one_hot(labels).to(unit.device, torch.float32)
     right: list[Tensor] = []
-    for start in range(0, unit.shape[0], _ROWS):
-        rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
-        near = unit[rows] @ unit.T
-        near[torch.arange(rows.numel(), device=unit.device), rows] = -torch.inf
-        found = near.topk(k, dim=1).indices
-        right.append(votes[found].sum(1).argmax(1).cpu())
+    with full_precision(unit.device):
+        for start in range(0, unit.shape[0], _ROWS):
+            rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
+            near = unit[rows] @ unit.T
+            near[torch.arange(rows.numel(), device=unit.device), rows] = -torch.inf
+            found = near.topk(k, dim=1).indices
+            right.append(votes[found].sum(1).argmax(1).cpu())
     return torch.cat(right) == labels
 
 

@@ -14,7 +14,7 @@ from core.learn.dataset import Dataset
 from core.learn.evaluate import Predict, batch_size, pick_rows
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
-from core.learn.precision import Inputs
+from core.learn.precision import Inputs, full_precision
 from core.learn.probe import evenly_spaced
 from core.protocol.data_report import WouldSay
 
@@ -68,7 +68,7 @@ def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
 def _answer(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """int64 [n] and float16 [n]: the rows of the version's answers and their probabilities."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-    with in_eval(parent.network), torch.inference_mode():
+    with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():
         for some in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[some]), None)
             parts.append(pick_rows(logits, parent.temperature))

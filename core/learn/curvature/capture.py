@@ -22,19 +22,6 @@ from core.learn.curvature.layers import PROJECTION, Layer, expanded
 Forward = Callable[[Tensor], Tensor]
 
 
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """float32 products in full precision: neither TF32 nor autocast. float64 does not change."""
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    before = matmul.fp32_precision, conv.fp32_precision
-    matmul.fp32_precision = conv.fp32_precision = "ieee"
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        matmul.fp32_precision, conv.fp32_precision = before
-
-
 @dataclass
 class LayerInput:
     """`a`: a layer's input, unchanged.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learn.curvature.block import Block, from_tensors
-from core.learn.curvature.capture import full_precision
+from core.learn.precision import full_precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.curvature.block import Block, Channels, Diagonal, Exact, Gram, Kfac, TKfac
-from core.learn.curvature.capture import CapturedPass, Forward, full_precision
+from core.learn.curvature.capture import CapturedPass, Forward
 from core.learn.curvature.factor import dense
 from core.learn.curvature.layers import Layer, find_layer, gradients_of, inputs_of, outputs_of
+from core.learn.precision import full_precision
 
 Kind = Literal["diagonal", "kfac", "tkfac", "exact", "gram"]
 Cotangents = Callable[[Tensor], Sequence[Tensor]]

@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.func import functional_call
 
 from core.learn.curvature.block import Diagonal, Gram
-from core.learn.curvature.capture import full_precision
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator, Kind
 from core.learn.curvature.factor import compressed
 from core.learn.curvature.layers import layers_of
 from core.learn.curvature.probes import basis, rademacher
 from core.learn.networks.linearised import DISPLACEMENT, LinearisedNetwork
+from core.learn.precision import full_precision
 from core.learn.squared_loss import append_ones, residuals
 from core.learn.state import Section
 
