@@ -50,6 +50,10 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
+CUBLAS = {
+    # Read when CUDA starts. With buffers of a fixed size, products give the same bits each time.
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
 COMMAND = (sys.executable, "-m", "worker.zygote")
 
 
@@ -73,7 +77,7 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env=helper_process.environment(**MALLOC, OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.environment(**MALLOC, **CUBLAS, OPENBLAS_NUM_THREADS="1"),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )
         self._socket = ours

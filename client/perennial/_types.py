@@ -674,12 +674,19 @@ class Duplicate(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment(Shape):
-    """What the numbers of a run depend on besides its inputs."""
+    """What the numbers of a run depend on besides its inputs.
+
+    `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
+    give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
+    """
 
     torch: str | None = None
     cpu_capability: str | None = None
     threads: int | None = None
     device: str | None = None
+    precision: str | None = None
+    deterministic: bool | None = None
+    nondeterministic: list[str] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2033,6 +2040,8 @@ class Recipe(Shape):
     merge: Merge | None = None
     rebalance: Rebalance | None = None
     data_report: str | None = None
+    precision: str | None = None
+    deterministic: bool | None = None
     seed: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -2072,6 +2081,8 @@ class RecipePatch(Shape):
     merge: dict[str, Any] | None = None
     rebalance: dict[str, Any] | None = None
     data_report: str | None = None
+    precision: str | None = None
+    deterministic: bool | None = None
     seed: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 

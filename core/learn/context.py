@@ -132,8 +132,8 @@ class Context:
         return found
 
     def autocast(self) -> Any:
-        """The number format of forward passes on this device."""
-        return autocast(self.device)
+        """The number format of forward passes in training, as the recipe says for this device."""
+        return autocast(self.device, self.recipe.precision)
 
     @property
     def rows_independent(self) -> bool:

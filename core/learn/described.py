@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 
-import torch
-
 from core.learn.method import Method
 from core.learn.networks import Network
-from core.learn.output import environment
 from core.protocol.architecture import Head, NetworkDescription, Normalisation
 from core.protocol.job_result import LearnedNetwork
-from core.protocol.manifest import MadeBy
+from core.protocol.manifest import Environment, MadeBy
 
 
 def described(
@@ -17,7 +14,7 @@ def described(
     method: Method,
     hyper: Mapping[str, object],
     normalise: Normalisation,
-    device: torch.device,
+    environment: Environment,
     steps: int,
 ) -> LearnedNetwork:
     """A learned network without its tensors.
@@ -25,6 +22,7 @@ def described(
     Args:
         hyper: of the method, without its name.
         normalise: mean and standard deviation of its images.
+        environment: what its numbers depend on besides its inputs.
         steps: of the optimizer, so far.
     """
     told = network.describe()
@@ -39,6 +37,6 @@ def described(
             predicts_with=list(method.predicts_with),
         ),
         normalise=normalise,
-        environment=environment(device),
+        environment=environment,
         steps=steps,
     )

@@ -40,8 +40,9 @@ from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
 from core.learn.networks.network import part_type
+from core.learn.numerics import Numerics
 from core.learn.optim import rollback
-from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
+from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.snapshot import Snapshot
@@ -82,7 +83,9 @@ def run(
     Raises DataError for a dataset that does not fit, NonFinite for a diverged loss, ValueError for a spec that
     contradicts itself.
     """
-    Job(spec, emit, control or NoControl(), hook).run()
+    job = Job(spec, emit, control or NoControl(), hook)
+    with job.numerics.applied():
+        job.run()
 
 
 @dataclass
@@ -108,6 +111,7 @@ class Job:
         self._hook = hook
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
         self._device = choose_device(spec.device)
+        self.numerics = Numerics(self._recipe, self._device)
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
@@ -129,7 +133,11 @@ class Job:
             raise DataError("the task has no training images")
         run = self._resumed(data) or self._begun(data)
         self._phase("train")
+        for text in self.numerics.warnings():
+            self._warn(text)
         self._log(log_lines.training(run.ctx, run.loop))
+        for text in self.numerics.remarks():
+            self._log(text)
         try:
             run.loop.train()
         except Stopped:
@@ -151,6 +159,8 @@ class Job:
             found["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
+        if self.numerics.operations:
+            self._log(log_lines.nondeterministic(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
 
     def _begun(self, data: Dataset) -> _Run:
@@ -376,7 +386,10 @@ class Job:
         self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
     def _described(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        return described(network, method, _hyper(self._recipe), self._inputs.normalise, self._device, steps)
+        numbers_depend_on = environment(self._device, self.numerics)
+        return described(
+            network, method, _hyper(self._recipe), self._inputs.normalise, numbers_depend_on, steps
+        )
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:  # of a run that goes on

@@ -84,6 +84,14 @@ def measured(rows: Sequence[MeasuredCell], task: int) -> str:
     )
 
 
+def nondeterministic(operations: Sequence[str]) -> str:
+    """Operations that have no deterministic kernel on this device."""
+    return (
+        f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end with other bits. "
+        "The manifest names them too."
+    )
+
+
 def calibrated(temperature: Temperature, calibration: Calibration | None) -> str:
     """The temperature, where it is from, and how far probabilities are off."""
     source = {

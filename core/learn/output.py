@@ -17,6 +17,7 @@ from torch import Tensor
 
 from core.learn import kept_answers
 from core.learn.kept_answers import Kept
+from core.learn.numerics import Numerics
 from core.learn.state import load_tensors, save_tensors, sync
 from core.protocol.document import Document
 from core.protocol.job_result import LearnedNetwork, ResultPart
@@ -73,13 +74,16 @@ def write_parts(
     return folder
 
 
-def environment(device: torch.device) -> Environment:
+def environment(device: torch.device, numerics: Numerics) -> Environment:
     """What the numbers of a run depend on besides its inputs."""
     return Environment(
         torch=torch.__version__,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         threads=torch.get_num_threads(),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        precision=numerics.format,
+        deterministic=numerics.deterministic,
+        nondeterministic=list(numerics.operations),
     )
 
 

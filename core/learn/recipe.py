@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.learn.augment import Augment
+from core.learn.precision import Precision
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -116,7 +117,8 @@ class Recipe(Strict):
     after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
     Performance. `features` "cached": where the backbone does not move, its features are computed once.
     `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
-    changes nothing of what is learned.
+    changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
+    float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
     """
 
     preset: str | None = None
@@ -135,4 +137,6 @@ class Recipe(Strict):
     merge: MergeRecipe | None = None
     rebalance: RebalanceRecipe | None = None
     data_report: Literal["off", "warn", "hold"] = "warn"
+    precision: Precision = "auto"
+    deterministic: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -29,12 +29,19 @@ class Datasets(Document):
 
 
 class Environment(Document):
-    """What the numbers of a run depend on besides its inputs."""
+    """What the numbers of a run depend on besides its inputs. Versions from before a field lack it.
+
+    precision: format of forward passes in training, float32 or bfloat16. deterministic: whether only kernels that give
+    the same bits each time were asked for; nondeterministic: operations that have none, by torch's names.
+    """
 
     cpu_capability: str
     device: str
     threads: int
     torch: str
+    precision: str | None = None
+    deterministic: bool | None = None
+    nondeterministic: list[str] = Field(default_factory=list)
 
 
 STATISTICS = "statistics"

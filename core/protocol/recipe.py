@@ -61,12 +61,14 @@ class Recipe(Document):
     batch_size: int | None = None
     data_report: str = "warn"
     depth: int | None = None
+    deterministic: bool = True
     epochs: int | None = None
     features: str = "computed"
     head: HeadRecipe | None = None
     merge: MergeRecipe | None = None
     method: MethodRecipe | None = None
     optimizer: OptimizerRecipe | None = None
+    precision: str = "auto"
     preset: str | None = None
     rebalance: RebalanceRecipe | None = None
     sampler: str | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from core.protocol.job_event import DoneEvent, JobEvent, LogEvent, MetricEvent
 from tests.worker.conftest import LIMIT_S
-from worker.child import Child, Zygote, ZygoteDied
+from worker.child import MALLOC, Child, Zygote, ZygoteDied
 
 Spec = Callable[..., Path]
 
@@ -51,6 +51,16 @@ def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
     child = zygote.spawn(spec(script))
     read_all(child)
     assert child.finish() == code
+
+
+def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: Zygote) -> None:
+    zygote.wait_ready()
+    environment = dict(
+        line.split("=", 1)
+        for line in Path(f"/proc/{zygote.pid}/environ").read_text().split("\0")
+        if "=" in line
+    )
+    assert environment.items() >= {**MALLOC, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}.items()
 
 
 def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_open(

@@ -64,12 +64,19 @@ class Datasets(TypedDict):
 
 
 class Environment(TypedDict, total=False):
-    """What the numbers of a run depend on besides its inputs."""
+    """What the numbers of a run depend on besides its inputs.
+
+    `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
+    give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
+    """
 
     torch: str
     cpu_capability: str
     threads: int
     device: str
+    precision: str
+    deterministic: bool
+    nondeterministic: list[str]
 
 
 class RandomInit(TypedDict):

@@ -90,4 +90,6 @@ class RecipeOut(TypedDict, total=False):
     merge: MergeOut | None
     rebalance: RebalanceOut | None
     data_report: str
+    precision: str
+    deterministic: bool
     seed: int

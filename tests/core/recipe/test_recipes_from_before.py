@@ -25,7 +25,14 @@ LATER = {"analytic", "er-ace", "slca"}
 """Methods that came after that code: its messages do not name them."""
 ADDED = {"iota_total": None, "weight": "constant"}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
-NEW_FIELDS = {"features": "computed", "merge": None, "rebalance": None, "data_report": "warn"}
+NEW_FIELDS = {
+    "features": "computed",
+    "merge": None,
+    "rebalance": None,
+    "data_report": "warn",
+    "precision": "auto",
+    "deterministic": True,
+}
 """The same for a recipe's own fields."""
 FORMER = importlib.import_module("migrations.versions.0014_former_defaults").FORMER
 CATALOGUE = catalogue()

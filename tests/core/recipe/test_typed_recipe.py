@@ -102,6 +102,8 @@ PATCH = st.fixed_dictionaries(
         "train_ce": maybe("masked", "global", "auto"),
         "features": maybe("computed", "cached"),
         "data_report": maybe("off", "warn", "hold"),
+        "precision": maybe("auto", "float32", "bfloat16"),
+        "deterministic": maybe(True, False),
         "merge": st.one_of(maybe({"weight": 0.5}, {"within": 0}, {}, {"weight": 1, "within": 0.1}), WRONG),
         "rebalance": st.one_of(maybe({}, {"epochs": 2, "lr": 1}, {"epochs": 1.0}), WRONG),
         "seed": maybe(0, 2**63 - 1, 2**63),
