@@ -39,8 +39,13 @@ def _icarl(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 2 * 4 / 3  # as many exemplars as new images in each batch, where there are as many
 
 
+def _der_pp(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+    return _replay(1 if hyper["draws"] == "shared" else 2)(hyper, batch, task)
+
+
 def _gem(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    return 1 + (task - 1) * hyper["memory"] / batch
+    looked_at = min(hyper["memory"], hyper["memory_batch"] or hyper["memory"])
+    return 1 + (task - 1) * looked_at / batch
 
 
 def _a_gem(hyper: Mapping[str, Any], batch: int, task: int) -> float:
@@ -64,7 +69,7 @@ FORMULAS: dict[str, tuple[str, Number]] = {
     "vpt": ("1 + p / tokens", _vpt),
     "er": ("1 + B_r / B", _replay(1)),
     "der": ("1 + B_r / B", _replay(1)),
-    "der++": ("1 + 2 B_r / B", _replay(2)),
+    "der++": ("1 + draws · B_r / B", _der_pp),
     "gem": ("1 + (t - 1) m / B", _gem),
     "a-gem": ("1 + m_ref / B", _a_gem),
 }

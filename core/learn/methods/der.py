@@ -77,8 +77,13 @@ class Der(Method):
     hyper: DerHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """Name → (weight, loss) of each replayed term. Every term has its own draw, in this order."""
+        """Name → (weight, loss) of each replayed term, in the order of their draws."""
         return {"logits": (self.hyper.alpha, stored_logits_loss)}
+
+    @property
+    def shares_draw(self) -> bool:
+        """True where all replayed terms read the same draw; otherwise each has a draw of its own."""
+        return False
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the reservoir to its use. Compute logits for items that another method stored without them."""
@@ -104,7 +109,8 @@ class Der(Method):
         reservoir = self._reservoir(ctx)
         wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        draws = [reservoir.draw(size, ctx.augment.columns) for _ in wanted]
+        count = min(len(wanted), 1) if self.shares_draw else len(wanted)
+        draws = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
         if parts and ctx.rows_independent:
             # One pass for all: a small network on a GPU costs time per call, not per image.
@@ -119,8 +125,9 @@ class Der(Method):
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         terms = {"task": ctx.cross_entropy(logits, batch.y)}
-        for (name, (weight, loss)), (items, _), now in zip(wanted.items(), draws, groups, strict=True):
-            terms[name] = weight * loss(now, items)
+        for number, (name, (weight, loss)) in enumerate(wanted.items()):
+            drawn = 0 if self.shares_draw else number
+            terms[name] = weight * loss(groups[drawn], draws[drawn][0])
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:

@@ -2,12 +2,16 @@
 
 L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020. With beta 0 it
 equals DER bit for bit.
+
+With `draws` "shared" both terms read one draw: a step passes 2 batches in place of 3. Each term is a mean over a
+uniform draw from the same memory, and an expectation is linear, so loss and gradient have the same expectation as with
+two draws. Only the variance differs, by twice the covariance of the two terms on the same images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from core.learn.method import CLIP_FROM_RANDOM, Footprint
 from core.learn.methods.der import Der, DerHyper, ItemsLoss, stored_labels_loss
@@ -16,15 +20,19 @@ from core.learn.registration import register
 
 
 class DerPlusPlusHyper(DerHyper):
-    """As DER's. `beta` weighs stored labels; 0: no draw for them."""
+    """As DER's. `beta` weighs stored labels; 0: no draw for them.
+
+    `draws`: stored logits and labels are of two independent draws, or of one that both terms share.
+    """
 
     alpha: NotNegative = 0.1
     beta: NotNegative = 0.5
+    draws: Literal["separate", "shared"] = "separate"
 
 
 @register
 class DerPlusPlus(Der):
-    """Replay of logits and of labels, from two independent draws."""
+    """Replay of logits and of labels, from two independent draws or from one."""
 
     name = "der++"
     footprint = Footprint(batches=3.0)
@@ -41,3 +49,8 @@ class DerPlusPlus(Der):
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
         """As DER's, and the cross-entropy of stored labels."""
         return {**super().replayed(), "labels": (self.hyper.beta, stored_labels_loss)}
+
+    @property
+    def shares_draw(self) -> bool:
+        """True where the recipe asks for one draw."""
+        return self.hyper.draws == "shared"

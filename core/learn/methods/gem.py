@@ -4,6 +4,10 @@ Every step computes g_k, the gradient of the mean cross-entropy on all stored ex
 step's gradient g opposes one of them, g becomes the closest vector that opposes none (Lopez-Paz & Ranzato
 2017); else it stays as it is, bit for bit. The loss never includes stored examples. With more than 20 earlier
 tasks the oldest ones share one constraint, the mean over all of their examples.
+
+`memory_batch` bounds the cost of a step: g_k is then the mean over that many stored examples of task k, drawn without
+replacement and for each step again. Its expectation is the gradient on all of them, as in stochastic gradient descent;
+a single step may raise the loss on the examples that it did not draw.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.per_task import TaskMemory
+from core.learn.memory.reservoir import Items
 from core.learn.method import Footprint, Method
 from core.learn.optim.gem_dual import gram_and_dots, solve
 from core.learn.recipe import NotNegative, Strict
@@ -25,6 +31,8 @@ from core.learn.registration import register
 from core.learn.transfer import send
 
 CONSTRAINTS = 20
+_DRAWS = 6
+"""Of the job's seeds: no other part of a job draws from it."""
 GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice
 
 
@@ -32,10 +40,12 @@ class GemHyper(Strict):
     """`memory`: examples kept of each task; 0: none.
 
     `gamma`: lower bound of each earlier task's weight in a projected step. Larger values favour old tasks.
+    `memory_batch`: examples that a constraint looks at in a step; None: all.
     """
 
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 256
     gamma: NotNegative = 0.5
+    memory_batch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 @register
@@ -46,7 +56,7 @@ class Gem(Method):
     footprint = Footprint(growing=1.0, images=256)
     description = (
         "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every "
-        "step costs a pass over all memories."
+        "step costs a pass over all memories, or over `memory_batch` images of each."
     )
     source = "Lopez-Paz & Ranzato 2017, arXiv 1706.08840"
     Hyper = GemHyper
@@ -62,7 +72,10 @@ class Gem(Method):
     def project(self, ctx: Context) -> None:
         """Project the gradient where it opposes the gradient of a memory."""
         memory = self._memory
-        constraints = _constraints(memory.tasks)
+        constraints = [
+            self._drawn(ctx, number, memory.items(tasks))
+            for number, tasks in enumerate(_constraints(memory.tasks))
+        ]
         if not constraints:
             return
         parameters = list(ctx.trainable.values())
@@ -72,8 +85,8 @@ class Gem(Method):
         blocks = _blocks(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
-            for row, tasks in zip(rows, constraints, strict=True):
-                row.copy_(memory_gradient(self, ctx, memory.items(tasks), block))
+            for row, items in zip(rows, constraints, strict=True):
+                row.copy_(memory_gradient(self, ctx, items, block))
             more_gram, more_dots = gram_and_dots(rows, step_gradient(block))
             gram, dots = gram + more_gram, dots + more_dots
         if not bool((dots < 0).any()):
@@ -82,9 +95,9 @@ class Gem(Method):
         if len(blocks) == 1:
             add_to_step(send(v.to(rows.dtype), rows.device) @ rows, parameters)
             return
-        for weight, tasks in zip(v.tolist(), constraints, strict=True):
+        for weight, items in zip(v.tolist(), constraints, strict=True):
             if weight != 0:
-                add_to_step(weight * memory_gradient(self, ctx, memory.items(tasks), parameters), parameters)
+                add_to_step(weight * memory_gradient(self, ctx, items, parameters), parameters)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Store examples of the task."""
@@ -93,6 +106,21 @@ class Gem(Method):
     def erase(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         self._memory.drop_tasks(tasks)
+
+    def _drawn(self, ctx: Context, number: int, items: Items) -> Items:
+        """Return the examples of constraint `number` that this step looks at.
+
+        The draw is a function of seed, task and step alone: a resumed run makes the same one without a generator in
+        its snapshot.
+        """
+        size, n = self.hyper.memory_batch, items.labels.shape[0]
+        if size is None or size >= n:
+            return items
+        seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
+        rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
+        rows = rows.to(items.labels.device)
+        picked = (part.index_select(0, rows) for part in (items.images, items.labels, items.tasks))
+        return Items(*picked, logits=None, widths=None)
 
     @property
     def _memory(self) -> TaskMemory:

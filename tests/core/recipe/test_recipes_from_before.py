@@ -23,7 +23,7 @@ from migrations.former_defaults import add_former_defaults
 Json = dict[str, Any]
 LATER = {"analytic", "er-ace", "slca"}
 """Methods that came after that code: its messages do not name them."""
-ADDED = {"iota_total": None, "weight": "constant"}
+ADDED = {"iota_total": None, "weight": "constant", "draws": "separate", "memory_batch": None}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
 NEW_FIELDS = {
     "features": "computed",

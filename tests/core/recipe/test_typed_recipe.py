@@ -27,6 +27,7 @@ HYPER = {
     "replay_batch": maybe(0, 1, 32),
     "alpha": maybe(0, 0.3),
     "beta": maybe(0, 1.0),
+    "draws": maybe("separate", "shared"),
     "lambda": maybe(0, 1e3),
     "gamma": maybe(0, 0.95, 1.5),
     "fisher": maybe("exact", "auto"),
@@ -44,7 +45,7 @@ METHOD = st.one_of(
     *[
         st.fixed_dictionaries({"name": st.just(name)}, optional={key: HYPER[key] for key in known})
         for name, known in (
-            ("der++", ("buffer", "alpha", "beta", "replay_batch")),
+            ("der++", ("buffer", "alpha", "beta", "replay_batch", "draws")),
             ("er", ("buffer", "replay_batch")),
             ("ewc-online", ("lambda", "gamma", "fisher", "examples")),
             ("vpt", ("prompts", "deep", "per_task")),

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from core.learn.methods import gem
 from core.learn.methods.gem import Gem
+from core.learn.recipe import Recipe
 from core.learn.state import State, load_tensors
 
 
@@ -128,6 +129,56 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     monkeypatch.setattr(Gem, "project", project)
     bench.learn_task(3, second, method={"name": "gem", "memory": 10})
     assert len(checked) == 2 * 12 and all(checked)
+
+
+def watched_items(monkeypatch) -> list:
+    """The items of every constraint, in order."""
+    return watched(monkeypatch, gem, "memory_gradient", lambda row, method, ctx, items, parameters: items)
+
+
+def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
+    hyper = {"name": "gem", "memory": 20, "memory_batch": 5}
+    second = bench.stream(2, method=hyper)
+    seen = watched_items(monkeypatch)
+    third = bench.learn_task(3, second, method=hyper)
+    assert [set(items.tasks.tolist()) for items in seen] == [{1}, {2}] * 12
+    assert {items.images.flatten(1).unique(dim=0).shape[0] for items in seen} == {5}  # without replacement
+    held = third.tensors("buffer")
+    for task in (1, 2):
+        drawn = torch.cat([items.images for items in seen if int(items.tasks[0]) == task]).flatten(1)
+        rows = (drawn[:, None] == held["images"][held["tasks"] == task].flatten(1)).all(2).nonzero()[:, 1]
+        assert len(rows) == 60 and len(rows.unique()) > 15  # of 20, each missed with probability 0.75^12
+
+
+def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
+    rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
+    method = remembering(monkeypatch, rows, memory_batch=2)
+    items = method._memory.items(range(1, 7))
+    ctx = Ctx(w=[0.0, 0.0])
+    ctx.recipe, ctx.task = Recipe(), 7
+    drawn = []
+    for ctx.step in range(600):
+        drawn += method._drawn(ctx, 0, items).labels.tolist()
+    counts = torch.tensor(drawn).bincount(minlength=7)[1:]
+    assert counts.sum() == 1200 and int((counts - 200).abs().max()) < 50  # 4 deviations
+
+
+@pytest.mark.parametrize("size", [10, 11, None])
+def test_a_batch_of_the_whole_memory_changes_no_bit(bench, size) -> None:
+    bench.drift = True
+    first = bench.learn_task(1, method={"name": "gem", "memory": 10})
+    found = [
+        bench.learn_task(2, first, method={"name": "gem", "memory": 10, "memory_batch": batch})
+        for batch in (size, None)
+    ]
+    assert found[0].network_digests == found[1].network_digests
+
+
+def test_draws_from_memories_resume_to_the_same_bits(bench) -> None:
+    bench.drift = True
+    hyper = {"name": "gem", "memory": 10, "memory_batch": 3}
+    first, second = bench.learn_tasks(2, method=hyper)
+    assert bench.resumed(2, first, 7, 9, method=hyper).digests == second.digests
 
 
 def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(tmp_path, monkeypatch) -> None:

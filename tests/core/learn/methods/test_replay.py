@@ -58,6 +58,36 @@ def test_logits_and_labels_come_from_two_independent_draws(bench, monkeypatch) -
     assert len(pairs) == 11 and not all(torch.equal(a.images, b.images) for a, b in pairs)
 
 
+def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> None:
+    draws = watched_draws(monkeypatch)
+    first = bench.learn_task(1, method={"name": "der++", "draws": "shared"})
+    assert len(draws) == 11  # one a step from the second on
+    draws.clear()
+
+    def look(method, ctx, batch, terms):
+        (items,) = draws
+        draws.clear()
+        x = ctx.inputs(items.images)
+        wanted = {
+            "logits": method.hyper.alpha * items_distillation([(None, ctx.network(x))], items.logits),
+            "labels": method.hyper.beta * functional.cross_entropy(ctx.network(x), items.labels),
+        }
+        return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
+
+    checked = spied(monkeypatch, DerPlusPlus, look)
+    bench.learn_task(2, first, method={"name": "der++", "draws": "shared"}, augment="none")
+    assert len(checked) == 12 and max(checked) < 1e-5
+
+
+@pytest.mark.parametrize("hyper", [{"alpha": 0.0, "beta": 0.0}, {"beta": 0.0}, {"alpha": 0.0}])
+def test_with_a_single_replayed_term_shared_draws_change_no_bit(bench, hyper) -> None:
+    found = [
+        bench.stream(2, method={"name": "der++", "draws": draws, **hyper}, epochs=1).network_digests
+        for draws in ("separate", "shared")
+    ]
+    assert found[0] == found[1]
+
+
 def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="er")
     draws = watched_draws(monkeypatch)
