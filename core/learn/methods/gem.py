@@ -119,8 +119,10 @@ class Gem(Method):
         seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
         rows = rows.to(items.labels.device)
-        picked = (part.index_select(0, rows) for part in (items.images, items.labels, items.tasks))
-        return Items(*picked, logits=None, widths=None)
+        images, labels, tasks = (
+            part.index_select(0, rows) for part in (items.images, items.labels, items.tasks)
+        )
+        return Items(images, labels, tasks, None, None)
 
     @property
     def _memory(self) -> TaskMemory:

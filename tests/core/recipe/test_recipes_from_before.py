@@ -43,6 +43,8 @@ OLDER = copy.deepcopy(CATALOGUE)
 del OLDER["presets"]["from-random"]
 for field in NEW_FIELDS:
     del OLDER["recipe"]["schema"]["properties"][field], OLDER["recipe"]["defaults"][field]
+for method, hyper in (("der++", "draws"), ("gem", "memory_batch")):
+    del OLDER["methods"][method]["schema"]["properties"][hyper], OLDER["methods"][method]["defaults"][hyper]
 BEFORE = json.loads((Path(__file__).parents[2] / "data" / "recipes-before.json").read_text())
 
 
