@@ -1,11 +1,15 @@
-"""Training throughput of the product's loop with `finetune` against a bare PyTorch loop.
+"""Training throughput of the product's loop with `finetune` against two bare PyTorch loops.
 
-    python -m bench.methods.training --data DIR [--rounds 5]
+    python -m bench.methods.training --data DIR [--rounds 5] [--precisions float32 bfloat16]
 
-Same network, batch, data, threads and optimizer. The bare loop holds normalised float images in RAM, in
-PyTorch's default memory format, in a process with the system's defaults; the product's side is what a
-worker runs: `core.learn.job` from a dataset file, in a process with the worker's malloc settings. The two
-take turns, each in a new process; the ratio is that of the medians. Goals: `mlp` ≥ 0.95, `resnet20` ≥ 1.35.
+Same network, batch, data, threads and optimizer. Both bare loops hold normalised float images in RAM. `stock` is what
+one gets without thinking: PyTorch's default memory format, in a process with the system's defaults. `tuned` has what
+the product sets itself: channels_last where there are convolutions, and the malloc settings of a worker's jobs. The
+product's side is what a worker runs: `core.learn.job` from a dataset file, in a process with these settings. All take
+turns, each in a new process; ratios are those of medians in one run. Without `--precisions`, bfloat16 is measured where
+the CPU has it in hardware.
+
+Goals in float32: over stock `mlp` ≥ 0.95, `resnet20` ≥ 1.35; over tuned ≥ 1.0.
 
 DIR holds `mnist/train-*.gz` and `cifar100/classes_00-09.zip`.
 """
@@ -26,6 +30,8 @@ import numpy as np
 
 BATCH = 32
 WARM_EPOCHS = 1
+SIDES = ("stock", "tuned", "product")
+TUNED_GOAL = 1.0
 CASES: dict[str, dict[str, Any]] = {
     "mlp": {
         "architecture": {"name": "mlp", "hidden": [400, 400]},
@@ -43,37 +49,68 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Print images/s of both sides and the ratio, for each network."""
+    """Print images/s of each side and the product's ratio to both bare loops, for each network and precision."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--side", nargs=3, metavar=("SIDE", "CASE", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--side", nargs=4, metavar=("SIDE", "PRECISION", "CASE", "FILE"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.side:
-        side, case, file = options.side
-        print((bare if side == "bare" else product)(CASES[case], Path(file), options.threads))
+        side, precision, case, file = options.side
+        print(_measure(side, precision, CASES[case], Path(file), options.threads))
         return
+    precisions = options.precisions or _fast_precisions()
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             file = Path(folder) / f"{name}.safetensors"
             (_write_mnist if name == "mlp" else _write_cifar)(options.data, file)
-            rates: dict[str, list[float]] = {"bare": [], "product": []}
+            rates: dict[tuple[str, str], list[float]] = {
+                (precision, side): [] for precision in precisions for side in SIDES
+            }
             for _ in range(options.rounds):
-                for side, seen in rates.items():
-                    seen.append(_run(side, name, file, options.threads))
-            middle = {side: statistics.median(seen) for side, seen in rates.items()}
-            print(
-                f"{name:9} bare {middle['bare']:,.0f} images/s   product {middle['product']:,.0f}"
-                f"   ratio {middle['product'] / middle['bare']:.2f} (goal ≥ {case['goal']})"
-                f"   spread {_spread(rates['bare'])} / {_spread(rates['product'])}",
-                flush=True,
-            )
+                for (precision, side), seen in rates.items():
+                    seen.append(_run(side, precision, name, file, options.threads))
+            for precision in precisions:
+                _print_row(name, precision, case["goal"], {side: rates[precision, side] for side in SIDES})
 
 
-def bare(case: dict[str, Any], file: Path, threads: int) -> float:
-    """Images per second of the plain loop."""
+def _fast_precisions() -> list[str]:
+    """Those that this CPU computes in hardware."""
+    from core.learn.precision import has_fast_bfloat16
+
+    return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
+
+
+def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
+    """One line: goals are of float32."""
+    middle = {side: statistics.median(seen) for side, seen in rates.items()}
+    goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
+    sides = "   ".join(f"{side} {middle[side]:,.0f} {_spread(rates[side])}" for side in SIDES)
+    ratios = "   ".join(
+        f"product / {side} {middle['product'] / middle[side]:.2f}"
+        + (f" (goal ≥ {goals[side]})" if side in goals else "")
+        for side in ("stock", "tuned")
+    )
+    print(f"{name:9} {precision:9} images/s: {sides}   {ratios}", flush=True)
+
+
+def _measure(side: str, precision: str, case: dict[str, Any], file: Path, threads: int) -> float:
+    """Images per second of one side."""
+    if side == "product":
+        return product(case, file, threads, precision)
+    return bare(case, file, threads, precision, tuned=side == "tuned")
+
+
+def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool) -> float:
+    """Images per second of the plain loop. tuned: convolutions in channels_last."""
+    import contextlib
+
     import torch
+    from torch import nn
     from torch.nn import functional
 
     from core.ingest.dataset import open_dataset
@@ -81,13 +118,18 @@ def bare(case: dict[str, Any], file: Path, threads: int) -> float:
 
     torch.set_num_threads(threads)
     pixels, labels = open_dataset(file)
-    x = ((torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).contiguous()
+    x = (torch.from_numpy(pixels.copy()).float() / 255 - 0.5) / 0.25  # [N, S, S, C]
     y = torch.from_numpy(labels.copy())
     classes = tuple(str(c) for c in range(10))
     network = build_network(
         case["architecture"], ImageSpec.of(case["image"]), "class", HeadSpec(classes), seed=0
     )
     network.train()
+    last = tuned and any(isinstance(module, nn.Conv2d) for module in network.modules())
+    if last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    else:
+        x = x.permute(0, 3, 1, 2).contiguous()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     start = 0.0
     for epoch in range(WARM_EPOCHS + case["epochs"]):
@@ -95,7 +137,11 @@ def bare(case: dict[str, Any], file: Path, threads: int) -> float:
             start = time.perf_counter()
         for index in torch.randperm(len(x)).split(BATCH):
             optimizer.zero_grad(set_to_none=True)
-            functional.cross_entropy(network(x[index]), y[index]).backward()
+            images = x[index].permute(0, 3, 1, 2) if last else x[index]
+            low = precision == "bfloat16"
+            with torch.autocast("cpu", torch.bfloat16) if low else contextlib.nullcontext():
+                logits = network(images)
+            functional.cross_entropy(logits.float(), y[index]).backward()
             optimizer.step()
     return case["epochs"] * len(x) / (time.perf_counter() - start)
 
@@ -115,7 +161,7 @@ class _Clock:
             self.end = time.perf_counter()
 
 
-def product(case: dict[str, Any], file: Path, threads: int) -> float:
+def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
     """Images per second of the job that a worker runs."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
@@ -130,6 +176,7 @@ def product(case: dict[str, Any], file: Path, threads: int) -> float:
         "epochs": WARM_EPOCHS + case["epochs"],
         "batch_size": BATCH,
         "augment": "none",
+        "precision": precision,
         "optimizer": {"lr": 0.01, "schedule": "constant"},
     }
     with tempfile.TemporaryDirectory() as out:
@@ -154,10 +201,10 @@ def product(case: dict[str, Any], file: Path, threads: int) -> float:
     return case["epochs"] * count / (clock.end - clock.warm)
 
 
-def _run(side: str, case: str, file: Path, threads: int) -> float:
+def _run(side: str, precision: str, case: str, file: Path, threads: int) -> float:
     from worker.child import MALLOC
 
-    environment = {**os.environ, **(MALLOC if side == "product" else {})}
+    environment = {**os.environ, **({} if side == "stock" else MALLOC)}
     command = [
         sys.executable,
         "-m",
@@ -166,6 +213,7 @@ def _run(side: str, case: str, file: Path, threads: int) -> float:
         str(threads),
         "--side",
         side,
+        precision,
         case,
         str(file),
     ]
