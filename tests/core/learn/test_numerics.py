@@ -1,14 +1,17 @@
 """Number format of training, deterministic kernels, and what a manifest says of both."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import conformance
 import pytest
 import torch
 from streams import Bench, watched
 
 from core.learn import numerics
 from core.learn.context import Context
+from core.learn.methods import registry
 from core.learn.networks.mlp import Mlp
 from core.learn.numerics import Numerics, operation_of
 from core.learn.recipe import Recipe
@@ -182,3 +185,13 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]
     assert any("some_cuda_kernel" in line for line in learned.logged())
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_every_method_resumes_to_the_same_bits_in_bfloat16(
+    name: str, case_of: Callable[..., conformance.Case]
+) -> None:
+    case = case_of(name, registry.get(name).scenarios[-1])
+    low = case.new_bench("small-cnn", recipe={"precision": "bfloat16"})
+    conformance.check_kills(case, low, *low.learn_tasks(2, method=name))
