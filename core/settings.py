@@ -48,6 +48,8 @@ class Settings(BaseSettings):
     threads: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 1) - 1), ge=1)
     """Threads of one learning job."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    ranks: int = Field(0, ge=0, le=8)
+    """Processes that may share the slices of a batch (recipe `shards`); 0: as many as there are CUDA devices."""
     lease_s: float = Field(60.0, gt=0)
     """How long a worker owns a job without a heartbeat; it beats every sixth of it."""
     poll_s: float = Field(0.5, gt=0)

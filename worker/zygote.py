@@ -60,17 +60,21 @@ def preload() -> ChildMain:
         importlib.import_module(name)
     from core.learn import job
     from core.learn.onnx import job as export_job
+    from worker import ranks
 
     def main(spec_path: str, out_fd: int, control_fd: int) -> int:
         """Do what the specification is of: learn a task, or export a version."""
-        exports = json.loads(Path(spec_path).read_text()).get("work") == "export"
+        spec = json.loads(Path(spec_path).read_text())
+        exports = spec.get("work") == "export"
+        if not exports and (count := ranks.count(spec)) > 1:
+            ranks.replace_process(count, spec_path, out_fd, control_fd)
         work = export_job.main if exports else job.main
-        return work(spec_path, out_fd, control_fd, before=_die_if_armed)
+        return work(spec_path, out_fd, control_fd, before=die_if_armed)
 
     return main
 
 
-def _die_if_armed(event: JobEvent) -> None:
+def die_if_armed(event: JobEvent) -> None:
     """The learning code knows no failpoints: its events are told at the same places."""
     point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:

@@ -99,6 +99,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "no_neutral": method.no_neutral or None,
         "no_feature_cache": method.no_feature_cache or None,
         "no_merge": method.no_merge or None,
+        "no_shards": method.no_shards or None,
         "no_rebalance": None if method.remembers else method.no_rebalance,
     }
 

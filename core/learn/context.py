@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learn.augment import Augmentation
+from core.learn.distributed.slices import WHOLE, Slice
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs, autocast, full_precision
@@ -61,6 +62,7 @@ class Context:
         in_order: the same in the dataset's order.
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
+        part: the slice of the step's batch that a loss is asked of.
         cached: gives remembered images their features in a stage that learns from cached ones; else None.
     """
 
@@ -89,6 +91,7 @@ class Context:
     step: int = 0
     batch: int = 0
     batches: int = 0
+    part: Slice = WHOLE
     cached: Callable[[Tensor], Tensor] | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)

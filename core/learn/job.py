@@ -30,6 +30,7 @@ from core.learn.control import Control, NoControl, PipeControl
 from core.learn.data_report import DataHeld, Looker, held
 from core.learn.dataset import DataError, Dataset
 from core.learn.described import described
+from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
@@ -75,15 +76,20 @@ _UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorE
 
 
 def run(
-    spec: JobSpec, emit: Emit, control: Control | None = None, hook: EvaluationHook | None = None
+    spec: JobSpec,
+    emit: Emit,
+    control: Control | None = None,
+    hook: EvaluationHook | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
-    `hook` measures what the job itself does not, for benchmarks; it leaves the network as it is.
+    `hook` measures what the job itself does not, for benchmarks; it leaves the network as it is. `ranks`: the
+    processes that share each batch; all but the first are silent, write nothing, and end with the training.
     Raises DataError for a dataset that does not fit, NonFinite for a diverged loss, ValueError for a spec that
     contradicts itself.
     """
-    job = Job(spec, emit, control or NoControl(), hook)
+    job = Job(spec, emit, control or NoControl(), hook, ranks)
     with job.numerics.applied():
         job.run()
 
@@ -102,13 +108,19 @@ class Job:
     """One attempt at one task."""
 
     def __init__(
-        self, spec: JobSpec, emit: Emit, control: Control, hook: EvaluationHook | None = None
+        self,
+        spec: JobSpec,
+        emit: Emit,
+        control: Control,
+        hook: EvaluationHook | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         torch.set_num_threads(spec.threads)
         self._spec = spec
         self._emit = emit
         self._control = control
         self._hook = hook
+        self._ranks = ranks
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
         self._device = choose_device(spec.device)
         self.numerics = Numerics(self._recipe, self._device)
@@ -138,10 +150,14 @@ class Job:
         self._log(log_lines.training(run.ctx, run.loop))
         for text in self.numerics.remarks():
             self._log(text)
+        if self._recipe.shards > 1:
+            self._log(log_lines.sharing(self._recipe.shards, self._ranks.count))
         try:
             run.loop.train()
         except Stopped:
             self._emit(StoppedEvent())
+            return
+        if not self._ranks.writes:
             return
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
         predicted, by_task = self._forecast(run)
@@ -172,8 +188,9 @@ class Job:
         self._remember_features(network, method, data)
         if self._spec.task.held_out:
             self._log(log_lines.measuring(self._spec.parent.version))
-        self._evaluator.before(network)
-        self._inspect(network, data)
+        if self._ranks.writes:
+            self._evaluator.before(network)
+            self._inspect(network, data)
         run = self._built(network, method, data)
         self._inherit(method)
         method.begin_task(run.ctx)
@@ -267,6 +284,7 @@ class Job:
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
             test=lambda: self._evaluator.during(network, method),
+            ranks=self._ranks,
         )
         if self._recipe.optimizer.carry_state:
             loop.carry(self._ancestors.tensors("parent", OPTIMIZER_PART))
@@ -320,7 +338,7 @@ class Job:
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
             log=self._log,
-            folder=self._spec.out,
+            folder=self._ranks.folder(self._spec.out),
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
@@ -340,6 +358,8 @@ class Job:
             method.erase(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
+        if not self._ranks.writes:
+            return
         document = SnapshotDocument(
             **snapshot.state.given(),
             task=self._number,
@@ -377,6 +397,8 @@ class Job:
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """The best validated state as parts, with what a manifest needs, while training goes on."""
+        if not self._ranks.writes:
+            return
         parts = [(name, part_type(name), tensors) for name, tensors in network.parts(best.tensors).items()]
         document = AnytimeResult(
             **self._described(network, method, best.step).given(),
@@ -415,6 +437,11 @@ def _hyper(recipe: Recipe) -> dict[str, object]:
     return {name: value for name, value in recipe.method.items() if name != "name"}
 
 
+def read_spec(path: str) -> JobSpec:
+    """The spec in a file."""
+    return JobSpec.from_json(json.loads(Path(path).read_text()))
+
+
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
     """Run the spec in a file with events to `out_fd` and requests from `control_fd`; the exit status.
 
@@ -422,7 +449,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def work(emit: Emit) -> None:
-        run(JobSpec.from_json(json.loads(Path(spec_path).read_text())), emit, PipeControl(control_fd))
+        run(read_spec(spec_path), emit, PipeControl(control_fd))
 
     return reported(out_fd, before, work)
 

@@ -28,6 +28,12 @@ def measuring(version: int) -> str:
     return f"Measuring version {version}, which the task starts from, on the held-out images of this task."
 
 
+def sharing(shards: int, ranks: int) -> str:
+    """In how many slices each batch is computed, and by how many processes."""
+    by = "one after the other" if ranks == 1 else f"on {ranks} processes, each with a device of its own"
+    return f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits either way."
+
+
 def training(ctx: Context, loop: Loop) -> str:
     """What is trained, how, and for how long; or from where on, after a snapshot."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step

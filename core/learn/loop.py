@@ -20,6 +20,8 @@ from core.learn.augment import epoch_table
 from core.learn.context import Batch, Context
 from core.learn.control import Control
 from core.learn.dataset import BatchSource, Dataset, split_validation
+from core.learn.distributed.ranks import ALONE, Ranks, SharedControl
+from core.learn.distributed.step import ShardedStep, check_shards
 from core.learn.feed import Feed
 from core.learn.merge import merge
 from core.learn.method import Method
@@ -60,6 +62,7 @@ class Loop:
         save: writes a snapshot.
         save_best: writes the best validated state, to be used while the run goes on.
         test: measures the network as it is on held-out parts.
+        ranks: the processes that share the batches of a recipe with `shards`.
     """
 
     def __init__(
@@ -72,12 +75,16 @@ class Loop:
         save: Callable[[Snapshot], None],
         save_best: Callable[[Best], None],
         test: Callable[[], Accuracy],
+        ranks: Ranks = ALONE,
     ) -> None:
+        check_shards(ctx)
         self.ctx = ctx
         self.method = method
         self.position = Position()
         self._emit = emit
-        self._control = control
+        shared = SharedControl(control) if ranks.count > 1 else None
+        self._control: Control = shared or control
+        self._sharded = ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         self._save = save
         self._save_best = save_best
         classes = ctx.network.classes_of(ctx.head_task)
@@ -262,10 +269,7 @@ class Loop:
         optimizer.set_rate(step)
         for parameter in ctx.trainable.values():
             parameter.grad = None
-        with ctx.autocast():
-            terms = method.loss_terms(ctx, batch)
-        loss = _sum(terms)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._backward(method, batch)
         method.penalty_grads(ctx)
         if report and not ctx.first and (predicted := method.forecast(ctx)) is not None:
             value = predicted if math.isfinite(predicted) else None
@@ -274,13 +278,24 @@ class Loop:
         optimizer.step()
         with torch.no_grad():
             method.after_step(ctx, batch)
-            self._loss += loss.detach()
+            self._loss += loss
         ctx.scratch.clear()
         self._losses += 1
         position.batch += 1
         position.step += 1
         position.images += batch.index.numel()
         ctx.step = position.step
+
+    def _backward(self, method: Method, batch: Batch) -> Tensor:
+        """Set the gradients of the batch's loss; return the loss, detached."""
+        ctx = self.ctx
+        if self._sharded is not None:
+            return self._sharded.backward(ctx, method, batch)
+        with ctx.autocast():
+            terms = method.loss_terms(ctx, batch)
+        loss = _sum(terms)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
 
     def _report(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
@@ -364,9 +379,10 @@ class Loop:
                 ctx.trainable[name] = parameter
 
     def _modes(self, training: bool) -> None:
-        """Frozen modules in eval; after the first update all BatchNorm in eval."""
+        """Frozen modules in eval; after the first update, and with slices, all BatchNorm in eval."""
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
-        set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
+        sliced = self.ctx.recipe.shards > 1  # statistics of a slice are not those of its batch
+        set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         schedule, given = self.schedule, self.ctx.recipe.optimizer

@@ -129,6 +129,10 @@ class Method:
         no_merge: why a recipe's `merge` does not work; "" where it does.
         no_feature_cache: why features are computed in each step even if the recipe says that they are cached;
             "" where the method can learn from cached ones.
+        no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean over images, or
+            weighs what it is a mean over by `ctx.part`.
+        gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which `after_step`
+            reads for the whole batch.
         keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its features are computed
             once for a whole job.
         inference: file in core/export/loading/networks that predicts with them; None: the network alone
@@ -162,6 +166,8 @@ class Method:
     )
     no_merge: ClassVar[str] = ""
     no_feature_cache: ClassVar[str] = ""
+    no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
+    gathered: ClassVar[tuple[str, ...]] = ()
     keeps_backbone: bool = False
 
     def __init__(self, hyper: Any, state: State) -> None:

@@ -119,6 +119,8 @@ class Recipe(Strict):
     `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
     changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
     float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
+    `shards`: slices of each batch, whose gradients are added in their order; a host with several devices computes them
+    side by side, in the same bits as one.
     """
 
     preset: str | None = None
@@ -140,3 +142,4 @@ class Recipe(Strict):
     precision: Precision = "auto"
     deterministic: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    shards: Annotated[int, Field(ge=1, le=8)] = 1

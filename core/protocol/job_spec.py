@@ -58,7 +58,7 @@ class JobSpec(_Strict):
     held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
     data: what the batch's images have shown so far. out: folder for results. sure_from: the
     probability from which on the parent's answers are sure; null: its model promises nothing, or it keeps no promise.
-    device: auto, cpu, cuda or cuda:N.
+    device: auto, cpu, cuda or cuda:N. ranks: devices that may share a recipe's slices; 0: all that the job can see.
     """
 
     architecture: Architecture
@@ -79,3 +79,4 @@ class JobSpec(_Strict):
     out: Path
     threads: int
     device: str = "auto"
+    ranks: int = 0

@@ -73,5 +73,6 @@ class Recipe(Document):
     rebalance: RebalanceRecipe | None = None
     sampler: str | None = None
     seed: int | None = None
+    shards: int = 1
     train_ce: str | None = None
     validation: Number = 0.0

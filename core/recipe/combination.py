@@ -48,6 +48,8 @@ def refused(
         yield "recipe.validation", _ANYTIME_NEEDS
     if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
         yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
+    if (shards := recipe.get("shards", 1)) > 1 and (reason := catalogue["methods"][name].get("no_shards")):
+        yield "recipe.shards", f"{shards} slices of a batch do not work with {name}: {reason}; send 1"
     yield from _merge(catalogue["methods"][name], name, recipe)
     yield from _rebalance(catalogue["methods"][name], name, scenario, recipe)
 

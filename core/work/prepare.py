@@ -88,6 +88,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             out=folder / "out",
             threads=settings.threads,
             device=settings.device,
+            ranks=settings.ranks,
         )
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))

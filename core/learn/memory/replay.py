@@ -13,12 +13,33 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.context import Context
-from core.learn.memory.reservoir import Items
+from core.learn.memory.reservoir import Items, Reservoir
 from core.learn.method import Method
 from core.learn.transfer import send
 
 Groups = list[tuple[Tensor | None, Tensor]]
 """(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+
+
+Draw = tuple[Items, Tensor, Items]
+"""Items of a slice, their table for augmentation [b, columns], and the items of all slices."""
+
+
+def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
+    """`count` draws of up to `size` items; of each the part of the slice `ctx.part`.
+
+    The slices of a batch share the draws of its step, which are made with its first slice.
+    """
+    if ctx.part.of == 1:
+        drawn = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+        return [(items, table, items) for items, table in drawn]
+    if "draws" not in ctx.scratch:
+        ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+    found: list[Draw] = []
+    for whole, table in ctx.scratch["draws"]:
+        rows = ctx.part.rows(whole.labels.shape[0])
+        found.append((whole.some(rows), table[rows], whole))
+    return found
 
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:

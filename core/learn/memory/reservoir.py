@@ -41,6 +41,12 @@ class Items:
         picked = {name: tensor.index_select(0, rows) for name, tensor in held.items() if name != "tasks"}
         return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
 
+    def some(self, rows: slice) -> Items:
+        """Some of these items."""
+        logits = None if self.logits is None else self.logits[rows]
+        widths = None if self.widths is None else self.widths[rows]
+        return Items(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
+
 
 class Reservoir:
     """A view of a state section as a reservoir of `capacity` items. It holds no data itself."""

@@ -51,6 +51,7 @@ class AGem(Method):
     neutral = AGemHyper(reference_batch=0)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    no_shards = ""
     hyper: AGemHyper
 
     def begin_task(self, ctx: Context) -> None:

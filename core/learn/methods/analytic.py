@@ -110,6 +110,7 @@ class Analytic(Method):
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
     no_merge = "it solves for its classifier, and no weight moves after the first task"
+    no_shards = "it takes no steps: each image passes through the network once"
     no_feature_cache = "it takes no steps: each image passes through the network once"
     footprint = Footprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)

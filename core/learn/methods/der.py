@@ -24,6 +24,7 @@ from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import (
     Groups,
+    draw_parts,
     item_logits,
     items_cross_entropy,
     items_distillation,
@@ -74,6 +75,8 @@ class Der(Method):
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    no_shards = ""
+    gathered = ("logits",)
     hyper: DerHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
@@ -110,8 +113,10 @@ class Der(Method):
         wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
         size = self.hyper.replay_batch or ctx.recipe.batch_size
         count = min(len(wanted), 1) if self.shares_draw else len(wanted)
-        draws = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
-        parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
+        draws = draw_parts(ctx, reservoir, size, count)
+        if any(items.labels.shape[0] == 0 for items, _, _ in draws):
+            wanted, draws = {}, []  # fewer items than slices, and none for this one
+        parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
         if parts and ctx.rows_independent:
             # One pass for all: a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
@@ -127,7 +132,11 @@ class Der(Method):
         terms = {"task": ctx.cross_entropy(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(wanted.items()):
             drawn = 0 if self.shares_draw else number
-            terms[name] = weight * loss(groups[drawn], draws[drawn][0])
+            items, _, whole = draws[drawn]
+            terms[name] = weight * loss(groups[drawn], items)
+            if ctx.part.of > 1:
+                taken, averaged = (_num_averaged(ctx, name, some) for some in (items, whole))
+                terms[name] = ctx.part.relative(taken, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -161,3 +170,10 @@ class Der(Method):
         for rows, logits in found:
             held["logits"][rows] = functional.pad(logits, (0, held["logits"].shape[1] - logits.shape[1]))
             held["widths"][rows] = logits.shape[1]
+
+
+def _num_averaged(ctx: Context, term: str, items: Items) -> int:
+    """How many things a term is a mean over: items, or outputs where heads have different numbers of them."""
+    if term != "logits" or ctx.scenario != "task":
+        return items.labels.shape[0]
+    return sum(len(ctx.network.classes_of(int(task))) for task in items.tasks.tolist())

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
-from core.learn.memory.replay import item_logits, items_cross_entropy, replay_inputs
-from core.learn.memory.reservoir import Reservoir
+from core.learn.memory.replay import draw_parts, item_logits, items_cross_entropy, replay_inputs
+from core.learn.memory.reservoir import Items, Reservoir
 from core.learn.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learn.recipe import Strict
 from core.learn.registration import register
@@ -41,6 +41,7 @@ class Er(Method):
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    no_shards: ClassVar[str] = ""
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
 
@@ -54,7 +55,19 @@ class Er(Method):
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             return super().loss_terms(ctx, batch)
-        items, table = reservoir.draw(n, ctx.augment.columns)
+        ((items, table, whole),) = draw_parts(ctx, reservoir, n, 1)
+        if items.labels.shape[0] == 0:  # fewer items than slices
+            terms = super().loss_terms(ctx, batch)
+        else:
+            terms = self._joint_terms(ctx, batch, items, table)
+        if ctx.part.of == 1:
+            return terms
+        taken = batch.y.shape[0] + items.labels.shape[0]
+        share = ctx.part.relative(taken, ctx.part.images + whole.labels.shape[0])  # one mean over both
+        return {name: share * term for name, term in terms.items()}
+
+    def _joint_terms(self, ctx: Context, batch: Batch, items: Items, table: Tensor) -> dict[str, Tensor]:
+        """One mean over a slice's images and its items."""
         x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]

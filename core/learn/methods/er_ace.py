@@ -28,6 +28,7 @@ class ErAce(Er):
     neutral = None
     no_neutral = "without replay new images still compete with the classes of their batch alone"
     regularisers = ("replay",)
+    no_shards = "new images compete with the classes of their whole batch, which a slice does not have"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of the batch over its own classes, and of remembered images over all classes so far."""

@@ -20,3 +20,4 @@ class Finetune(Method):
         "class": "plain fine-tuning forgets the old classes almost entirely"
     }
     neutral = Hyper()
+    no_shards = ""

@@ -63,6 +63,7 @@ class Gem(Method):
     neutral = GemHyper(memory=0)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    no_shards = ""
     hyper: GemHyper
 
     def begin_task(self, ctx: Context) -> None:

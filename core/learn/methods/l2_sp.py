@@ -49,6 +49,7 @@ class L2Sp(Method):
     Hyper = L2SpHyper
     neutral = L2SpHyper(alpha=0.0, beta=0.0)
     regularisers = ("penalty",)
+    no_shards = ""
     hyper: L2SpHyper
 
     def penalty_grads(self, ctx: Context) -> None:

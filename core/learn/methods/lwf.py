@@ -62,6 +62,7 @@ class Lwf(Method):
     Hyper = LwfHyper
     neutral = LwfHyper(lambda_o=0.0)
     regularisers = ("distillation",)
+    no_shards = ""
     hyper: LwfHyper
 
     def stages(self, ctx: Context) -> list[Stage]:

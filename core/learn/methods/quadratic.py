@@ -37,6 +37,7 @@ class Quadratic(Method):
     section: ClassVar[str]
     importance: ClassVar[str]
     regularisers = ("penalty",)
+    no_shards = ""
 
     @property
     def penalty_strength(self) -> float:

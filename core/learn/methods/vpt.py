@@ -49,6 +49,7 @@ class Vpt(Method):
     no_neutral = "without prompts it is a linear probe, not plain fine-tuning"
     no_feature_cache = "its prompts move, and features with them"
     family = PromptedNetwork.family
+    no_shards = ""
     immutable_hyperparameters = ("prompts", "deep", "per_task")
     hyper: VptHyper
 

@@ -63,8 +63,8 @@ class MethodEntry(TypedDict):
     random weights (preset `from-random`, SGD); `takes`: types of memory that it can take over from another
     method; `predicts_with`: those that it answers with; `neutral`: hyper-parameters with which it equals
     fine-tuning, or `no_neutral`: why there are none; `inference`: the file of a download's loading code that
-    answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`: why what a recipe calls so does not
-    work with it, or null.
+    answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`, `no_shards`: why what a recipe
+    calls so does not work with it, or null.
     """
 
     schema: JsonSchema
@@ -89,6 +89,7 @@ class MethodEntry(TypedDict):
     no_feature_cache: str | None
     no_merge: str | None
     no_rebalance: str | None
+    no_shards: str | None
 
 
 class MethodOut(MethodEntry):

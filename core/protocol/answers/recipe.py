@@ -93,3 +93,4 @@ class RecipeOut(TypedDict, total=False):
     precision: str
     deterministic: bool
     seed: int
+    shards: int

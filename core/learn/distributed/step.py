@@ -1,0 +1,135 @@
+"""The gradient of a batch from its slices, in the same bits on one process as on several.
+
+Every slice gives one flat float32 vector: its gradients by parameter, in the network's order; for each parameter
+whether it has one; the loss; a request of the worker's; and what the method needs of every image after the step
+(`Method.gathered`). The vectors of all slices are added in the order of the slices. They cost S times the
+parameters that move in memory where S slices are on several processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
+from core.learn.dataset import DataError
+from core.learn.distributed.ranks import Ranks, SharedControl
+from core.learn.distributed.slices import WHOLE, Slice, count_slices
+from core.learn.networks.norms import BatchNorm
+
+if TYPE_CHECKING:
+    from core.learn.method import Method
+
+_SLICED = 6
+"""Tells the seeds of slices from those of the epochs' tables."""
+
+
+def check_shards(ctx: Context) -> None:
+    """Refuse slices of a network whose BatchNorm still has to learn its statistics.
+
+    With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not those of the
+    batch. Raises DataError where a network has them from no earlier training.
+    """
+    norms = any(isinstance(module, BatchNorm) for module in ctx.network.modules())
+    if ctx.recipe.shards > 1 and ctx.first and norms and not ctx.network.pretrained:
+        raise DataError(
+            f"recipe.shards is {ctx.recipe.shards}, and the network has BatchNorm and starts from random weights: its "
+            "statistics are of whole batches, which slices do not see. Set shards to 1 for this task, start from a "
+            "base, or take an architecture without BatchNorm; later tasks can have shards"
+        )
+
+
+@dataclass(frozen=True)
+class ShardedStep:
+    """Computes a step's gradient in `shards` slices on `ranks`. control: None on a single process."""
+
+    shards: int
+    ranks: Ranks
+    control: SharedControl | None = None
+
+    def backward(self, ctx: Context, method: Method, batch: Batch) -> Tensor:
+        """Set `.grad` of the parameters that move to those of the batch's loss; return the loss, detached.
+
+        Afterwards `ctx.scratch` holds the method's `gathered` tensors for the whole batch, [B, …].
+        """
+        images = batch.y.shape[0]
+        slices = count_slices(self.shards, images)
+        parameters = list(ctx.trainable.values())
+        widest = Slice(0, slices, images).taken(images)
+        asked = 0 if self.control is None else self.control.outgoing()
+        vectors: list[Tensor] = []
+        shapes: dict[str, torch.Size] = {}
+        devices = [ctx.device] if ctx.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            for number in self.ranks.numbers(slices):
+                part = ctx.part = Slice(number, slices, images)
+                torch.manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
+                for parameter in parameters:
+                    parameter.grad = None
+                with ctx.autocast():
+                    terms = method.loss_terms(ctx, cut(batch, part))
+                loss = torch.stack([value.float() for value in terms.values()]).sum() * part.weight
+                loss.backward()  # type: ignore[no-untyped-call]
+                held = {name: ctx.scratch[name] for name in method.gathered}
+                shapes = {name: tensor.shape[1:] for name, tensor in held.items()}
+                vectors.append(
+                    _flat(parameters, loss.detach(), 0 if number else asked, list(held.values()), widest)
+                )
+        ctx.part = WHOLE
+        return self._add(ctx, parameters, self.ranks.gather(vectors, slices), shapes, images)
+
+    def _add(
+        self,
+        ctx: Context,
+        parameters: list[nn.Parameter],
+        vectors: list[Tensor],
+        shapes: dict[str, torch.Size],
+        images: int,
+    ) -> Tensor:
+        sizes = [p.numel() for p in parameters]
+        end = sum(sizes)
+        head = end + len(sizes) + 1
+        total = vectors[0][: head + 1].clone()
+        for vector in vectors[1:]:
+            total += vector[: head + 1]
+        parts = total[:end].split(sizes)  # type: ignore[no-untyped-call]
+        *present, _, asked = total[end:].tolist()
+        if self.control is not None:
+            self.control.incoming(int(asked))
+        for parameter, gradient, seen in zip(parameters, parts, present, strict=True):
+            parameter.grad = None
+            if seen:
+                parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
+                parameter.grad.copy_(gradient.view(parameter.shape))
+        taken = [Slice(number, len(vectors), images).taken(images) for number in range(len(vectors))]
+        begin = head + 1
+        for name, shape in shapes.items():
+            stop = begin + taken[0] * shape.numel()
+            rows = [v[begin:stop].view(-1, *shape)[:n] for v, n in zip(vectors, taken, strict=True)]
+            ctx.scratch[name] = torch.cat(rows)
+            begin = stop
+        return total[head - 1]
+
+
+def cut(batch: Batch, part: Slice) -> Batch:
+    """The slice of a batch, as a batch."""
+    if part.of == 1:
+        return batch
+    rows = part.rows(batch.y.shape[0])
+    x, y, index = batch.x[rows], batch.y[rows], batch.index[rows]
+    return Batch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
+
+
+def _flat(
+    parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
+) -> Tensor:
+    """One vector of a slice. rows: tensors [n_s, …], which are filled with zeros up to `widest` rows."""
+    gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters]
+    present = [float(p.grad is not None) for p in parameters]
+    flags = torch.tensor(present, device=loss.device)
+    filled = [torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows]
+    return torch.cat([*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled])

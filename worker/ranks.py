@@ -1,0 +1,116 @@
+"""A job on several devices of this host: torchrun in the place of the job child, and a process for each device.
+
+The child that the zygote has forked becomes torchrun (same process number), which starts the ranks and ends all of
+them when one ends. It never restarts one: a job that lost a rank ends without a word, as `died`, and goes on from
+its snapshot in the next attempt. Ranks inherit the control pipe as standard input and the event pipe as standard
+output, since torchrun passes no other descriptor on; rank 0 alone uses them. A rank dies with torchrun, however that
+dies.
+
+Run by torchrun as `python -m worker.ranks TORCHRUN_PID SPEC`.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from core.protocol.job_event import JobEvent
+
+if TYPE_CHECKING:
+    from core.learn.control import PipeControl
+
+Emit = Callable[[JobEvent], None]
+
+PR_SET_PDEATHSIG = 1
+MONITOR_S = 0.1
+"""Between torchrun's looks at its ranks."""
+TELL_S = 10.0
+"""What goes wrong in every rank is told by rank 0; the others wait so long before they end, and all with them."""
+CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
+
+
+def count(spec: dict[str, Any]) -> int:
+    """How many processes a job takes, from its specification and the devices that this process sees."""
+    shards = int(spec.get("recipe", {}).get("shards", 1))
+    if shards == 1:
+        return 1
+    from core.learn.distributed.slices import choose_ranks
+
+    return choose_ranks(shards, int(spec.get("ranks", 0)) or _count_devices(str(spec.get("device", "auto"))))
+
+
+def _count_devices(device: str) -> int:
+    """CUDA devices for a job; 1 on the CPU, or where a device is named."""
+    import torch
+
+    return torch.cuda.device_count() if device in ("auto", "cuda") else 1
+
+
+def replace_process(ranks: int, spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+    """Become torchrun with so many ranks."""
+    os.dup2(control_fd, CONTROL_FD)
+    os.dup2(out_fd, EVENTS_FD)
+    logs = Path(spec_path).parent / "torchrun"  # goes with the attempt's folder
+    options = (
+        *("--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "0"),
+        *("--monitor-interval", str(MONITOR_S), "--log-dir", str(logs)),
+    )
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else torchrun warns; a job sets its threads itself
+    job = ("-m", "worker.ranks", str(os.getpid()), spec_path)
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *job])
+
+
+def main(arguments: list[str]) -> int:
+    """Run one rank; the exit status."""
+    parent, spec_path = int(arguments[0]), arguments[1]
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 1  # torchrun died before it could be seen
+    events = os.dup(EVENTS_FD)
+    os.dup2(LOG_FD, EVENTS_FD)  # what libraries print is no event
+    if int(os.environ["RANK"]) > 0:
+        os.close(events)
+        return _follow(spec_path)
+    from core.learn.child import reported
+    from core.learn.control import PipeControl
+    from worker.zygote import die_if_armed
+
+    def work(emit: Emit) -> None:
+        _run(spec_path, emit, PipeControl(CONTROL_FD))
+
+    return reported(events, die_if_armed, work)
+
+
+def _follow(spec_path: str) -> int:
+    """Run a rank other than the first, which is silent."""
+    try:
+        _run(spec_path, lambda event: None, None)
+    except Exception:
+        time.sleep(TELL_S)
+        raise
+    return 0
+
+
+def _run(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+    """Run this rank's share of the job, on the device that has its number."""
+    from core.learn.distributed.ranks import Group
+    from core.learn.job import read_spec, run
+    from core.learn.precision import choose_device
+
+    spec = read_spec(spec_path)
+    device = choose_device(spec.device)
+    if device.type == "cuda":
+        spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
+        device = choose_device(spec.device)
+    group = Group(device)
+    run(spec, emit, control, ranks=group)
+    group.leave()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
