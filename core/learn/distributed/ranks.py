@@ -45,7 +45,7 @@ class Ranks:
         return own
 
     def numbers(self, slices: int) -> range:
-        """The slices that this rank computes. A single one is computed by all, since a batch may be too small to cut."""
+        """The slices that this rank computes; all ranks compute the single one of a batch that is too small to cut."""
         if slices < self.count:
             return range(slices)
         each = slices // self.count

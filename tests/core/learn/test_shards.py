@@ -142,6 +142,17 @@ def test_two_ranks_give_the_bits_of_one_process_and_do_so_twice(
         assert (found.digests, statuses) == (alone.digests, [0, 0])
 
 
+def test_ranks_share_slices_of_uneven_sizes_and_batches_too_small_to_cut(
+    tmp_path: Path, ranks: RankServer
+) -> None:
+    bench = Bench(
+        tmp_path, n=24, recipe={"method": "der++", "shards": 4, "batch_size": 7}
+    )  # 7, 7, 7, 3 images
+    alone = bench.learn_task(1)
+    found, statuses = ranks.run(bench.spec(1, None))
+    assert (found.digests, statuses) == (alone.digests, [0, 0])
+
+
 @pytest.mark.parametrize("name", [campaign_unless_often(name) for name in SHARDABLE])
 def test_a_run_in_slices_resumes_to_the_same_bits(name: str, streams_of: Any) -> None:
     bench, (first, second) = streams_of(name)
@@ -174,7 +185,7 @@ def test_a_method_whose_loss_is_no_mean_over_images_refuses_slices(name: str, be
 
 
 def test_a_first_task_from_random_weights_refuses_slices_where_there_is_batch_norm(deep: Bench) -> None:
-    with pytest.raises(DataError, match="recipe.shards is 2, and the network has BatchNorm"):
+    with pytest.raises(DataError, match=r"recipe\.shards is 2, and the network has BatchNorm"):
         deep.learn_task(1, shards=2)
 
 
