@@ -1372,6 +1372,7 @@ class Method(Shape):
     no_feature_cache: str | None
     no_merge: str | None
     no_rebalance: str | None
+    no_shards: str | None
     name: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -2043,6 +2044,7 @@ class Recipe(Shape):
     precision: str | None = None
     deterministic: bool | None = None
     seed: int | None = None
+    shards: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2084,6 +2086,7 @@ class RecipePatch(Shape):
     precision: str | None = None
     deterministic: bool | None = None
     seed: int | None = None
+    shards: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -83,7 +83,7 @@ class Loop:
         self.position = Position()
         self._emit = emit
         shared = SharedControl(control) if ranks.count > 1 else None
-        self._control: Control = shared or control
+        self._control: Control = control if shared is None else shared
         self._sharded = ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         self._save = save
         self._save_best = save_best

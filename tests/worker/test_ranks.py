@@ -20,8 +20,8 @@ from worker import ranks
 from worker.child import Child, Zygote
 from worker.supervisor import Outcome, Periods, supervise
 
-LONG = {"method": "er", "shards": 2, "epochs": 200}
-"""1,200 steps: more than a second on two ranks."""
+LONG = {"method": "er", "shards": 2, "epochs": 60}
+"""360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
 
 
 class Beat:

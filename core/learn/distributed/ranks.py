@@ -94,15 +94,11 @@ class SharedControl:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._asked: ControlRequest | None = None
-
-    @property
-    def pending(self) -> bool:
-        """Whether the last step brought a request."""
-        return self._asked is not None
+        self.pending = False
 
     def take(self) -> ControlRequest | None:
         """The request of the last step, which is cleared."""
-        asked, self._asked = self._asked, None
+        asked, self._asked, self.pending = self._asked, None, False
         return asked
 
     def outgoing(self) -> int:
@@ -112,6 +108,7 @@ class SharedControl:
     def incoming(self, number: int) -> None:
         """Keep the request that rank 0 sent."""
         self._asked = _REQUESTS[number]
+        self.pending = self._asked is not None
 
 
 ALONE = Ranks()

@@ -24,8 +24,11 @@ STORED_ALIKE = {
 }
 """Method → another that stores the same kinds of parts: each run of CI takes that one to other processes."""
 
-ONLY_IN_THE_CAMPAIGN = (conformance.resumes_with_convolutions_too,)
-"""In each run of CI, `test_job.py` shows it with one method and several recipes."""
+ONLY_IN_THE_CAMPAIGN = (
+    conformance.resumes_with_convolutions_too,
+    conformance.resumes_in_slices_or_says_why_not,
+)
+"""In each run of CI, `test_job.py` and `test_shards.py` show it with one method."""
 
 
 def cases() -> Iterator[object]:

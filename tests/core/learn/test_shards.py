@@ -22,6 +22,8 @@ from core.learn.methods import registry
 SHARDABLE = sorted(name for name, method in registry.METHODS.items() if not method.no_shards)
 OFTEN = {"finetune", "er", "der++"}
 """Each run of CI takes these: no memory, one loss over batch and memory, logits that are gathered."""
+ON_RANKS = {"der++"}
+"""The same on several processes."""
 
 
 class RankServer:
@@ -71,8 +73,9 @@ def ranks() -> Iterator[RankServer]:
     server.close()
 
 
-def campaign_unless_often(name: str) -> object:
-    return pytest.param(name, marks=() if name in OFTEN else pytest.mark.campaign)
+def often(names: set[str]) -> list[object]:
+    """All methods that take slices; the campaign alone takes those that have no name here."""
+    return [pytest.param(n, marks=() if n in names else pytest.mark.campaign) for n in SHARDABLE]
 
 
 def architecture_of(name: str) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def test_the_ranks_are_the_most_that_divide_the_shards(shards: int, devices: int
     assert choose_ranks(shards, devices) == ranks
 
 
-@pytest.mark.parametrize("name", [campaign_unless_often(name) for name in SHARDABLE])
+@pytest.mark.parametrize("name", often(OFTEN))
 @pytest.mark.parametrize("scenario", ["class", pytest.param("task", marks=pytest.mark.campaign)])
 def test_slices_learn_what_the_whole_batch_learns_up_to_rounding(
     name: str, scenario: str, tmp_path: Path
@@ -132,7 +135,7 @@ def test_slices_learn_what_the_whole_batch_learns_up_to_rounding(
         torch.testing.assert_close(cut.weights[key], tensor, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [campaign_unless_often(name) for name in SHARDABLE])
+@pytest.mark.parametrize("name", often(ON_RANKS))
 def test_two_ranks_give_the_bits_of_one_process_and_do_so_twice(
     name: str, streams_of: Any, ranks: RankServer
 ) -> None:
@@ -153,14 +156,14 @@ def test_ranks_share_slices_of_uneven_sizes_and_batches_too_small_to_cut(
     assert (found.digests, statuses) == (alone.digests, [0, 0])
 
 
-@pytest.mark.parametrize("name", [campaign_unless_often(name) for name in SHARDABLE])
+@pytest.mark.parametrize("name", often(ON_RANKS))
 def test_a_run_in_slices_resumes_to_the_same_bits(name: str, streams_of: Any) -> None:
     bench, (first, second) = streams_of(name)
     assert bench.resumed(2, first, 7, 9).digests == second.digests
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-@pytest.mark.parametrize("name", [campaign_unless_often(name) for name in SHARDABLE if name != "finetune"])
+@pytest.mark.parametrize("name", often(ON_RANKS))
 def test_ranks_resume_to_the_same_bits_after_one_was_killed(
     name: str, killed: int, streams_of: Any, ranks: RankServer
 ) -> None:

@@ -32,6 +32,7 @@ NEW_FIELDS = {
     "data_report": "warn",
     "precision": "auto",
     "deterministic": True,
+    "shards": 1,
 }
 """The same for a recipe's own fields."""
 FORMER = importlib.import_module("migrations.versions.0014_former_defaults").FORMER

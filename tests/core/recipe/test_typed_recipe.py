@@ -102,6 +102,7 @@ PATCH = st.fixed_dictionaries(
         "anytime": maybe(True, False),
         "train_ce": maybe("masked", "global", "auto"),
         "features": maybe("computed", "cached"),
+        "shards": maybe(1, 2, 9, 2.0),
         "data_report": maybe("off", "warn", "hold"),
         "precision": maybe("auto", "float32", "bfloat16"),
         "deterministic": maybe(True, False),

@@ -191,6 +191,17 @@ def check_kills(case: Case, bench: Bench, first: Learned, second: Learned) -> No
             assert again.digests == undisturbed.digests
 
 
+def resumes_in_slices_or_says_why_not(case: Case) -> None:
+    recipe = {"method": case.name, "shards": 2}
+    if reason := case.method.no_shards:
+        with pytest.raises(InvalidRecipe, match=reason):
+            case.bench.spec(1, None, **recipe)
+        return
+    undisturbed = case.bench.learn_task(2, case.first, **recipe)
+    for at, kill_at in KILLS[2]:
+        assert case.bench.resumed(2, case.first, at, kill_at, **recipe).digests == undisturbed.digests
+
+
 def gives_the_same_bits_in_processes_of_its_own(case: Case) -> None:
     apart = case.bench.learn_tasks(2, lambda spec: case.server.run(spec, case.module), method=case.name)
     assert apart[1].digests == case.second.digests
@@ -325,6 +336,7 @@ CHECKS = (
     differs_from_finetuning_at_its_defaults,
     resumes_to_the_same_bits_after_a_kill,
     resumes_with_convolutions_too,
+    resumes_in_slices_or_says_why_not,
     gives_the_same_bits_in_processes_of_its_own,
     its_regularisers_act_from_the_second_task,
     takes_a_class_that_reappears,
