@@ -77,7 +77,7 @@ class EwcOnline(Ewc):
         if not self._factored:
             super().penalty_grads(ctx)
         elif self.penalty_strength > 0:
-            pull, _ = FactoredImportance.of(ctx, self.state[self.section]).gradient(
+            pull = FactoredImportance.of(ctx, self.state[self.section]).gradient(
                 ctx.displacement_from_start(ctx.trainable)
             )
             for name, r in pull.items():
@@ -89,12 +89,8 @@ class EwcOnline(Ewc):
         """lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._factored:
             return super().penalty(ctx)
-        return (
-            self.penalty_strength
-            * FactoredImportance.of(ctx, self.state[self.section]).gradient(
-                ctx.displacement_from_start(ctx.trainable)
-            )[1]
-        )
+        importance = FactoredImportance.of(ctx, self.state[self.section])
+        return self.penalty_strength * importance.value(ctx.displacement_from_start(ctx.trainable))
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the task's importance, discount the stored one by gamma, and add them."""

@@ -52,15 +52,20 @@ class FactoredImportance:
         self._mean = Curvature(blocks)
         self._store()
 
-    def gradient(self, deltas: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
-        """(H Δ by parameter, 1/2 Δᵀ H Δ). deltas: Δ by parameter."""
+    def gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return H Δ by parameter. deltas: Δ by parameter."""
         found: dict[str, Tensor] = {}
-        value = 0.0
         for name, block in self._mean.blocks.items():
-            pull, half = Curvature({name: block}).gradient(deltas)
+            pull, _ = Curvature({name: block}).gradient(deltas)
             found |= {key: r * self.counts[name] for key, r in pull.items()}
-            value += self.counts[name] * float(half)
-        return found, value
+        return found
+
+    def value(self, deltas: Mapping[str, Tensor]) -> float:
+        """Return 1/2 Δᵀ H Δ. deltas: Δ by parameter. A GPU is waited for, so this is not for each step."""
+        halves = {
+            name: Curvature({name: block}).gradient(deltas)[1] for name, block in self._mean.blocks.items()
+        }
+        return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
 
     def add_task(self, fresh: Curvature, gamma: float, kind: str) -> None:
         """Merge a task that ended. Tasks before it count `gamma` times what they did."""

@@ -131,6 +131,12 @@ def test_mixed_devices_raise_and_blocking_calls_are_counted() -> None:
     assert json.loads(done.stdout) == OPERATIONS
 
 
+def test_factors_of_curvature_are_not_waited_for_either(answers: Any) -> None:
+    recipe = {"method": {"name": "ewc-online", "curvature": "kfac"}}
+    (answer,) = answers([{"method": "ewc-online", "scenario": "class", "recipe": recipe}])
+    assert answer["per_step"] == 0, answer["places"]
+
+
 @pytest.mark.parametrize(
     "recipe",
     [{}, {"augment": "none"}, {"augment": "rand-augment"}],

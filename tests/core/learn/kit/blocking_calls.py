@@ -82,9 +82,9 @@ def answer(request: dict[str, Any], folder: Path, steps: Steps) -> dict[str, Any
     folder.mkdir(parents=True)
     bench = Case(method, request["scenario"], folder, ForkServer()).new_bench(request.get("family", "mlp"))
     bench.device = request.get("device", simulated_device.NAME)
-    first = bench.learn_task(1, method=method, **recipe)
+    first = bench.learn_task(1, **{"method": method, **recipe})
     steps.taken()
-    second = bench.learn_task(2, first, method=method, **recipe)
+    second = bench.learn_task(2, first, **{"method": method, **recipe})
     return {**steps.taken(), "digests": second.digests}
 
 
