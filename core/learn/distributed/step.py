@@ -20,6 +20,7 @@ from core.learn.dataset import DataError
 from core.learn.distributed.ranks import Ranks, SharedControl
 from core.learn.distributed.slices import WHOLE, Slice, count_slices
 from core.learn.networks.norms import BatchNorm
+from core.learn.transfer import send
 
 if TYPE_CHECKING:
     from core.learn.method import Method
@@ -130,6 +131,6 @@ def _flat(
     """One vector of a slice. rows: tensors [n_s, …], which are filled with zeros up to `widest` rows."""
     gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters]
     present = [float(p.grad is not None) for p in parameters]
-    flags = torch.tensor(present, device=loss.device)
+    flags = send(torch.tensor(present), loss.device)
     filled = [torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows]
     return torch.cat([*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled])

@@ -119,10 +119,8 @@ class Gem(Method):
             return items
         seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        rows = rows.to(items.labels.device)
-        images, labels, tasks = (
-            part.index_select(0, rows) for part in (items.images, items.labels, items.tasks)
-        )
+        tasks, rows = items.tasks.index_select(0, rows), send(rows, items.labels.device)
+        images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
         return Items(images, labels, tasks, None, None)
 
     @property

@@ -131,10 +131,20 @@ def test_mixed_devices_raise_and_blocking_calls_are_counted() -> None:
     assert json.loads(done.stdout) == OPERATIONS
 
 
-def test_factors_of_curvature_are_not_waited_for_either(answers: Any) -> None:
-    recipe = {"method": {"name": "ewc-online", "curvature": "kfac"}}
-    (answer,) = answers([{"method": "ewc-online", "scenario": "class", "recipe": recipe}])
-    assert answer["per_step"] == 0, answer["places"]
+@pytest.mark.parametrize(
+    ("recipe", "most"),
+    [
+        ({"method": {"name": "ewc-online", "curvature": "kfac"}}, 0),
+        ({"method": {"name": "der++", "draws": "shared"}}, 0),
+        ({"method": {"name": "gem", "memory_batch": 4}}, 1),
+        ({"method": {"name": "er"}, "shards": 2}, 1),
+    ],
+    ids=lambda value: "-".join(map(str, value["method"].values())) if isinstance(value, dict) else str(value),
+)
+def test_variants_of_a_method_wait_no_more(recipe: dict[str, Any], most: int, answers: Any) -> None:
+    (answer,) = answers([{"method": recipe["method"]["name"], "scenario": "class", "recipe": recipe}])
+    assert "error" not in answer, answer["error"]
+    assert answer["per_step"] <= most, answer["places"]
 
 
 @pytest.mark.parametrize(
