@@ -13,7 +13,7 @@ def dump(recipe):
 def test_an_empty_patch_is_der_plus_plus_with_the_documented_numbers() -> None:
     recipe = dump(resolve({}))
     assert recipe["method"] == {
-        "name": "der++", "buffer": 500, "alpha": 0.1, "beta": 0.5, "replay_batch": None
+        "name": "der++", "buffer": 500, "alpha": 0.1, "beta": 0.5, "replay_batch": None, "draws": "separate"
     }  # fmt: skip
     assert (recipe["epochs"], recipe["batch_size"], recipe["optimizer"]["lr"]) == (10, 32, 0.03)
 
