@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
         return _follow(spec_path)
     from core.learn.child import reported
     from core.learn.control import PipeControl
-    from worker.zygote import die_if_armed
+    from worker.job_points import die_if_armed
 
     def work(emit: Emit) -> None:
         _run(spec_path, emit, PipeControl(CONTROL_FD))

@@ -25,8 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from core.failpoints import hit
-from core.protocol.job_event import JobEvent, PhaseEvent
+from worker.job_points import die_if_armed
 
 ChildMain = Callable[[str, int, int], int]
 """`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
@@ -36,15 +35,6 @@ REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's badness, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
-FAILPOINTS = {
-    "train": "job-train",
-    "check": "export-written",
-    "snapshot": "job-snapshot",
-    "consolidate": "job-consolidate",
-    "evaluate": "job-evaluate",
-    "done": "job-done",
-}
-"""Phase or event of a job to the point that it reaches just before it tells so."""
 
 
 class Request(TypedDict):
@@ -72,13 +62,6 @@ def preload() -> ChildMain:
         return work(spec_path, out_fd, control_fd, before=die_if_armed)
 
     return main
-
-
-def die_if_armed(event: JobEvent) -> None:
-    """The learning code knows no failpoints: its events are told at the same places."""
-    point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
-    if point is not None:
-        hit(point)
 
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:

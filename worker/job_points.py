@@ -1,0 +1,21 @@
+"""Where a job process dies in tests of crashes: the failpoints that it passes, by what it tells."""
+
+from core.failpoints import hit
+from core.protocol.job_event import JobEvent, PhaseEvent
+
+FAILPOINTS = {
+    "train": "job-train",
+    "check": "export-written",
+    "snapshot": "job-snapshot",
+    "consolidate": "job-consolidate",
+    "evaluate": "job-evaluate",
+    "done": "job-done",
+}
+"""Phase or event of a job to the point that it reaches just before it tells so."""
+
+
+def die_if_armed(event: JobEvent) -> None:
+    """The learning code knows no failpoints: its events are told at the same places."""
+    point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
+    if point is not None:
+        hit(point)
