@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.failpoints import POINTS
-from worker.zygote import FAILPOINTS
+from worker.job_points import FAILPOINTS
 
 ROOT = Path(__file__).parents[2]
 COME_BY = "from core.failpoints import hit; hit('submit-stored'); print('went on')"
