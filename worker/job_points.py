@@ -1,4 +1,4 @@
-"""Where a job process dies in tests of crashes: the failpoints that it passes, by what it tells."""
+"""Failpoints of a job process, by the events that it reports: tests of crashes end it there."""
 
 from core.failpoints import hit
 from core.protocol.job_event import JobEvent, PhaseEvent

@@ -29,12 +29,12 @@ PR_SET_PDEATHSIG = 1
 MONITOR_S = 0.1
 """Between torchrun's looks at its ranks."""
 TELL_S = 10.0
-"""What goes wrong in every rank is told by rank 0; the others wait so long before they end, and all with them."""
+"""Seconds that the other ranks wait with an error that all have, so that rank 0 reports it before all end."""
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
 def count(spec: dict[str, Any]) -> int:
-    """How many processes a job takes, from its specification and the devices that this process sees."""
+    """Return the number of processes of a job, by its specification and the devices that this process sees."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1

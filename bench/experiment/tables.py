@@ -100,8 +100,15 @@ def summary(
 
 
 def _environments(outcomes: Sequence[Outcome]) -> list[str]:
-    found = {tuple(stage["environment"].items()) for o in outcomes for stage in o.record["stages"]}
-    return ["; ".join(f"{name} {value}" for name, value in one) + "." for one in sorted(found)]
+    found = {_describe(stage["environment"]) for o in outcomes for stage in o.record["stages"]}
+    return sorted(found)
+
+
+def _describe(environment: dict[str, Any]) -> str:
+    facts = {
+        name: ", ".join(value) if isinstance(value, list) else value for name, value in environment.items()
+    }
+    return "; ".join(f"{name} {value}" for name, value in facts.items() if value != "") + "."
 
 
 def _bases(bases: Sequence[BaseRun], store: Store) -> list[str]:

@@ -264,7 +264,10 @@ def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 
 def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
-    """Return the head of `HEADS` whose left-out answers are better, as the method does; current: that of before."""
+    """Return the name of the better head by left-out answers, as the method chooses it.
+
+    current: the head of the version before; None for a first one.
+    """
     plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
     plain.add(h, labels)
     sums.add(append_ones(h), labels)

@@ -674,7 +674,7 @@ class Duplicate(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment(Shape):
-    """What the numbers of a run depend on besides its inputs.
+    """Conditions besides its inputs that the numbers of a run depend on.
 
     `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
     give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.

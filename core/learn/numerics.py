@@ -21,7 +21,7 @@ from core.learn.precision import Format, choose_format, full_precision, has_fast
 from core.learn.recipe import Recipe
 
 _NO_FIXED_ORDER = re.compile(
-    r"(?P<name>.+?) (?:does not have a deterministic implementation|defaults to a non-deterministic algorithm)"
+    r"(?P<name>.+?) (?:does not have a deterministic implementation|defaults to a non-deterministic algorithm)(?s:.*)"
 )
 _CUBLAS = "this operation is not deterministic because it uses CuBLAS"
 CUBLAS_NAME = "cuBLAS"
@@ -97,7 +97,7 @@ class Numerics:
 
 def operation_of(warning: str) -> str | None:
     """Return the operation that torch warns of for want of a deterministic kernel; None for any other warning."""
-    match = _NO_FIXED_ORDER.match(warning)
+    match = _NO_FIXED_ORDER.fullmatch(warning)
     if match is not None:
         return match["name"]
     return CUBLAS_NAME if _CUBLAS in warning else None

@@ -75,7 +75,7 @@ def write_parts(
 
 
 def environment(device: torch.device, numerics: Numerics) -> Environment:
-    """What the numbers of a run depend on besides its inputs."""
+    """Conditions besides its inputs that the numbers of a run depend on."""
     return Environment(
         torch=torch.__version__,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),

@@ -29,7 +29,7 @@ class Datasets(Document):
 
 
 class Environment(Document):
-    """What the numbers of a run depend on besides its inputs. Versions from before a field lack it.
+    """Conditions besides its inputs that the numbers of a run depend on. Versions older than a field lack it.
 
     precision: format of forward passes in training, float32 or bfloat16. deterministic: whether only kernels that give
     the same bits each time were asked for; nondeterministic: operations that have none, by torch's names.

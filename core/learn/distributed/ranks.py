@@ -37,7 +37,7 @@ class Ranks:
         return self.rank == 0
 
     def folder(self, out: Path) -> Path:
-        """Where this rank keeps scratch files: the job's folder, or one of its own in it."""
+        """The folder of this rank's scratch files: the job's, or one of its own in it."""
         if self.writes:
             return out
         own = out / f"rank-{self.rank}"

@@ -30,7 +30,7 @@ class Slice:
         return slice(begin, begin + each + (self.number < more))
 
     def taken(self, count: int) -> int:
-        """How many of `count` rows are the slice's."""
+        """Return the number of rows, of `count`, that are the slice's."""
         rows = self.rows(count)
         return int(rows.stop - rows.start)
 
@@ -49,10 +49,10 @@ WHOLE = Slice()
 
 
 def count_slices(shards: int, images: int) -> int:
-    """How many slices a batch has: `shards`, or one where it has fewer images than that."""
+    """Return the number of slices of a batch: `shards`, or one where it has fewer images than that."""
     return shards if images >= shards else 1
 
 
 def choose_ranks(shards: int, devices: int) -> int:
-    """How many processes share the slices: the greatest divisor of `shards` of at most `devices`, at least 1."""
+    """Return the number of processes that share the slices: the greatest divisor of `shards` up to `devices`, ≥ 1."""
     return max(n for n in range(1, shards + 1) if shards % n == 0 and n <= max(1, devices))

@@ -173,7 +173,7 @@ class Der(Method):
 
 
 def _num_averaged(ctx: Context, term: str, items: Items) -> int:
-    """How many things a term is a mean over: items, or outputs where heads have different numbers of them."""
+    """Return the count that a term is a mean over: items, or outputs where heads have different numbers of them."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]
     return sum(len(ctx.network.classes_of(int(task))) for task in items.tasks.tolist())

@@ -45,7 +45,7 @@ class RankServer:
         snapshot_at: tuple[int, ...] = (),
         kill: tuple[int, int] | None = None,
     ) -> tuple[Learned, list[int]]:
-        """What rank 0 left behind, and the exit statuses. kill: a rank, and the step in which it is killed."""
+        """Return what rank 0 left behind, and the exit statuses. kill: a rank, and the step in which it is killed."""
         out = Path(spec["out"])
         out.mkdir(parents=True, exist_ok=True)
         model = {key: spec[key] for key in ("architecture", "image", "scenario")}
@@ -76,6 +76,18 @@ def ranks() -> Iterator[RankServer]:
 def often(names: set[str]) -> list[object]:
     """All methods that take slices; the campaign alone takes those that have no name here."""
     return [pytest.param(n, marks=() if n in names else pytest.mark.campaign) for n in SHARDABLE]
+
+
+def in_scenarios(first: str, *others: str) -> list[object]:
+    """Methods that take slices with the scenarios that they work in; the campaign alone takes `others`."""
+    return [
+        pytest.param(
+            name, scenario, marks=() if name in OFTEN and scenario == first else pytest.mark.campaign
+        )
+        for name in SHARDABLE
+        for scenario in (first, *others)
+        if scenario in registry.get(name).scenarios
+    ]
 
 
 def architecture_of(name: str) -> dict[str, Any]:
@@ -121,13 +133,10 @@ def test_the_ranks_are_the_most_that_divide_the_shards(shards: int, devices: int
     assert choose_ranks(shards, devices) == ranks
 
 
-@pytest.mark.parametrize("name", often(OFTEN))
-@pytest.mark.parametrize("scenario", ["class", pytest.param("task", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("name", "scenario"), in_scenarios("class", "task"))
 def test_slices_learn_what_the_whole_batch_learns_up_to_rounding(
     name: str, scenario: str, tmp_path: Path
 ) -> None:
-    if scenario not in registry.get(name).scenarios:
-        pytest.skip(f"{name} does not work in the {scenario} scenario")
     classes = (("ant", "bee", "cat"), ("dog", "elk"))  # heads of different sizes
     bench = Bench(tmp_path, scenario, architecture_of(name), classes=classes)
     whole, cut = (bench.stream(2, method=name, augment="none", shards=n) for n in (1, 3))
