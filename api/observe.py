@@ -88,6 +88,14 @@ class _Gauges(Collector):
             "Stored objects that are missing or have another digest than their name.",
             now.damaged,
         )
+        workers = GaugeMetricFamily(
+            "perennial_workers",
+            "Workers that report, by device; those in the state lost claim no jobs, since their device cannot be used.",
+            labels=["device", "state"],
+        )
+        for (device, state), count in now.workers.items():
+            workers.add_metric([device, state], count)
+        yield workers
         build = GaugeMetricFamily("perennial_build_info", "Which build answers.", labels=["version", "pid"])
         build.add_metric([self._version, str(os.getpid())], 1)
         yield build

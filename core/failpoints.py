@@ -2,7 +2,8 @@
 
 PERENNIAL_KILL_POINTS names a folder. A file in it with a point's name arms the point: the first process that comes
 there takes the file away and is killed, so one file is one death. A file that holds the number of a signal sends that
-signal instead: SIGSTOP holds the process at the point until it gets SIGCONT.
+signal instead: SIGSTOP holds the process at the point until it gets SIGCONT. A file `device-error` there makes a job
+process raise, before its first step, the error that it holds, and the check of the device too, while it is there.
 """
 
 import os
@@ -50,6 +51,8 @@ POINTS = {
 }
 """Point to what is done there and what is not."""
 _FOLDER = os.environ.get("PERENNIAL_KILL_POINTS")
+DEVICE_ERROR = "device-error"
+"""File of that folder with the message of a device that does not work."""
 
 
 def hit(point: str) -> None:
@@ -63,3 +66,12 @@ def hit(point: str) -> None:
     except FileNotFoundError:
         return
     os.kill(os.getpid(), number)
+
+
+def fail_device() -> None:
+    """Raise RuntimeError with the message of the file `device-error`, if there is one."""
+    if _FOLDER is None:
+        return
+    armed = Path(_FOLDER, DEVICE_ERROR)
+    if armed.exists():
+        raise RuntimeError(armed.read_text())

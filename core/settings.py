@@ -5,7 +5,6 @@ Three URLs choose the size of the service: database, store, broker. With none se
 """
 
 import ipaddress
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
@@ -13,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.machine import memory_bytes
+from core.machine import memory_bytes, usable_cpus
 
 GIB = 1 << 30
 
@@ -45,11 +44,17 @@ class Settings(BaseSettings):
     metrics_port: int = Field(0, ge=0, le=65535)
     """Where a worker shows its figures to Prometheus, on `host`; 0: nowhere."""
 
-    threads: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 1) - 1), ge=1)
+    workers_per_host: int = Field(1, ge=1)
+    """Workers that share this machine's, or this container's, CPUs: `threads` is by default a share of them."""
+    threads: int = Field(
+        default_factory=lambda given: max(1, (usable_cpus() - 1) // given.get("workers_per_host", 1)), ge=1
+    )
     """Threads of one learning job."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     ranks: int = Field(0, ge=0, le=8)
     """Processes that may share the slices of a batch (recipe `shards`); 0: as many as there are CUDA devices."""
+    gpu_memory_share: float = Field(1.0, gt=0, le=1)
+    """Share of a GPU's memory that one job may take; half for each of two workers on one GPU."""
     lease_s: float = Field(60.0, gt=0)
     """How long a worker owns a job without a heartbeat; it beats every sixth of it."""
     poll_s: float = Field(0.5, gt=0)

@@ -9,7 +9,7 @@ when it is imported. No label ever holds an id: it would make a time series per 
 
 import os
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -85,6 +85,17 @@ ATTEMPTS = Counter(
     "perennial_attempts",
     "Attempts at jobs that ended, by outcome and cause.",
     ("outcome", "cause"),
+    registry=_registry,
+)
+DEVICE_LOST = Gauge(
+    "perennial_device_lost",
+    "1 while a worker claims no jobs, since its device cannot be used.",
+    registry=_registry,
+    multiprocess_mode="livemax",
+)
+DEVICE_LOSSES = Counter(
+    "perennial_device_losses",
+    "Times that a worker found its device lost: at its start, by a job, or by a check that followed.",
     registry=_registry,
 )
 DELIVERY_SECONDS = Histogram(

@@ -1,10 +1,12 @@
 """The container's health check: `python deploy/health.py api|worker`; exit status 0 is healthy.
 
 The API is asked over HTTP. A worker busy with a job answers no message, so its chores thread touches a
-file, and the age of that file tells whether the process still lives.
+file, and the age of that file tells whether the process still lives. A worker that has lost its GPU claims no jobs and
+says so in a file of its own, which makes the check fail.
 """
 
 import os
+import socket
 import sys
 import time
 import urllib.request
@@ -20,8 +22,11 @@ def api() -> None:
 
 
 def worker() -> None:
-    """Raise OSError unless the worker's file was touched lately."""
-    touched = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")) / "worker-alive"
+    """Raise OSError where the worker of this host has lost its device, or its file was not touched lately."""
+    folder = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data"))
+    touched, lost = folder / "worker-alive", folder / f"device-lost-{socket.gethostname()}"
+    if lost.exists() and time.time() - lost.stat().st_mtime <= MAX_AGE_S:
+        raise OSError(f"device lost: {lost.read_text().strip()}")
     age_s = time.time() - touched.stat().st_mtime
     if age_s > MAX_AGE_S:
         raise OSError(f"{touched} was last touched {age_s:.0f} s ago")

@@ -22,6 +22,7 @@ from core.doorbell import _Broker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.service import free_port
+from worker.chores import lost_file
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -309,6 +310,19 @@ def test_a_worker_is_healthy_while_its_file_is_young(
     os.utime(touched, (touched.stat().st_mtime - 120,) * 2)
     with pytest.raises(OSError, match="last touched"):
         health.worker()
+
+
+def test_a_worker_whose_device_is_lost_is_not_healthy_and_the_check_says_why(
+    health: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
+    (tmp_path / "worker-alive").touch()
+    lost = lost_file(tmp_path)
+    lost.write_text("w1: uncorrectable ECC error")
+    with pytest.raises(OSError, match="device lost: w1: uncorrectable ECC error"):
+        health.worker()
+    os.utime(lost, (lost.stat().st_mtime - 120,) * 2)  # of a worker that is gone
+    health.worker()
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])

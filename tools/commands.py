@@ -100,7 +100,7 @@ def restore(folder: Path) -> int:
 
 @click.command()
 def doctor() -> int:
-    """Whether torch, database, tables, store and disk are as the service needs them; ends with 1 where one is not."""
+    """Whether torch, device, database, store and disk are as the service needs them; ends with 1 where one is not."""
     from tools.doctor import examine
 
     return examine()

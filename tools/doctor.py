@@ -1,4 +1,4 @@
-"""Checks of `perennial doctor`: torch, database, store, disk and base as the service needs them."""
+"""Checks of `perennial doctor`: torch, device, database, store, disk and base as the service needs them."""
 
 import shutil
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from core.db.session import Database
 from core.errors import PerennialError
 from core.settings import Settings
 from core.store import open_store
+from worker.device_check import check_device, driver_version, is_check_needed
 from worker.torch_check import torch_checked
 
 LEAST_FREE_BYTES = 1 << 30
@@ -35,6 +36,28 @@ def examine() -> int:
 def _torch(settings: Settings) -> str:
     with torch_checked(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
+
+
+def _device(settings: Settings) -> str:
+    """Name what jobs here run on.
+
+    Raises:
+        OSError: it is not what PERENNIAL_DEVICE asks for, or there is a driver and no GPU that can be used.
+    """
+    driver = driver_version()
+    if not is_check_needed(settings.device):
+        why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
+        return f"cpu, threads of a job: {settings.threads} ({why})"
+    report = check_device(settings.device)
+    if report["problem"] is not None:
+        found = f"the NVIDIA driver ({driver}) is there, but " if driver else ""
+        raise OSError(f"PERENNIAL_DEVICE={settings.device}: {found}no GPU can be used: {report['problem']}")
+    gib = 1 << 30
+    free, total = (report["free_bytes"] or 0) / gib, (report["total_bytes"] or 0) / gib
+    return (
+        f"{report['name']}, {report['gpus']} visible, {free:.1f} of {total:.1f} GiB free, "
+        f"driver {driver or 'unknown'}, torch {report['torch']}"
+    )
 
 
 def _tables(settings: Settings) -> str:
@@ -71,6 +94,7 @@ def _disk(settings: Settings) -> str:
 
 LOOKS: dict[str, Callable[[Settings], str]] = {
     "torch": _torch,
+    "device": _device,
     "database": _tables,
     "store": _store,
     "disk": _disk,

@@ -32,7 +32,7 @@ from core.errors import (
 )
 from core.failpoints import hit
 from core.ingest.ingest import Stopped
-from core.protocol.job_event import DoneEvent, ErrorEvent, ProgressEvent
+from core.protocol.job_event import DoneEvent, ErrorEvent, LogEvent, ProgressEvent
 from core.settings import Settings
 from core.store import Store
 from core.work import claim as claims
@@ -65,13 +65,19 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 @dataclass(frozen=True)
 class Tools:
-    """What attempts of one worker share. `zygote` returns a running one; `folder` is scratch space."""
+    """What attempts of one worker share. `zygote` returns a running one; `folder` is scratch space.
+
+    is_device_lost: tells whether the device, and not the job, is the cause of an error with that message.
+    device_warning: what is wrong with the device that jobs run on, for their logs; None: nothing.
+    """
 
     settings: Settings
     db: Database
     store: Store
     zygote: Callable[[], Zygote]
     folder: Path
+    is_device_lost: Callable[[str], bool] = lambda _message: True
+    device_warning: str | None = None
 
 
 class Attempt:
@@ -185,14 +191,17 @@ class Attempt:
         settings = tools.settings
         left_s = self._left_s()
         bound = settings.job_bytes
-        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and _on_cpu(settings) else 0)
+        on_cpu = _on_cpu(settings, claim)
+        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
         periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
         recorder = Recorder(tools.db, tools.store, claim)
+        if tools.device_warning is not None:
+            recorder.record([LogEvent(level="warning", message=tools.device_warning)])
         with MemoryWatch(child, bound) as memory:
             outcome = supervise(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
-        refused = error is not None and error.kind == "memory" and _on_cpu(settings)
+        refused = error is not None and error.kind == "memory" and on_cpu
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
             self._fail("memory", causes.outgrown(bound, self._kind.advice))
@@ -256,8 +265,25 @@ class Attempt:
             self._fail(error.kind, error.message)
         elif error.kind == "disk":
             self._give_back("disk", f"The worker's disk is full: {error.message}")
+        elif error.kind == "device":
+            self._conclude_device_error(error)
         else:
-            self._requeue("memory", f"Out of memory: {error.message}", counts=True)
+            self._lack_memory(error)
+
+    def _conclude_device_error(self, error: ErrorEvent) -> None:
+        """The device is lost, which is no strike of the job; or it works, and the job is at fault."""
+        if self._tools.is_device_lost(error.message):
+            self._give_back("device", f"The worker's device cannot be used: {error.message}")
+            return
+        reason = f"The job made an error on the device, which works for others: {error.message}"
+        self._requeue("device", reason, counts=True)
+
+    def _lack_memory(self, error: ErrorEvent) -> None:
+        detail = causes.out_of_memory(error, self._claim.device, self._kind.advice)
+        short = f"Out of memory: {error.message}"
+        state = self._report_outcome(lambda: claims.lack_memory(self._tools.db, self._claim, short, detail))
+        log.warning("out of memory", reason=detail, state=str(state))
+        _ended("failed" if state is State.FAILED else "requeued", "memory")
 
     def _publish(self, result: Path) -> None:
         """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
@@ -383,5 +409,6 @@ def _ended(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _on_cpu(settings: Settings) -> bool:
-    return settings.device == "cpu" or (settings.device == "auto" and not machine.with_cuda())
+def _on_cpu(settings: Settings, claim: Claim) -> bool:
+    device = settings.device if claim.device == "auto" else claim.device
+    return device == "cpu" or (device == "auto" and not machine.with_cuda())

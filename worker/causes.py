@@ -1,5 +1,6 @@
 """Why an attempt ended without a result, in words."""
 
+from core.protocol.job_event import ErrorEvent
 from core.work.kinds.kind import Advice
 
 
@@ -9,6 +10,18 @@ def outgrown(bound: int, advice: Advice) -> str:
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
         f"(PERENNIAL_JOB_MEMORY_BYTES). {advice.memory}"
     )
+
+
+def out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
+    """It ran out of memory on its worker, again after a retry. device: cpu, cuda or auto."""
+    figures = ""
+    if error.peak_bytes is not None and error.free_bytes is not None:
+        where = "of the GPU's memory" if device == "cuda" else "of memory"
+        figures = (
+            f" It held {error.peak_bytes / 1e9:.1f} GB {where} at its peak, and {error.free_bytes / 1e9:.1f} GB were "
+            "free."
+        )
+    return f"The job ran out of memory twice.{figures} {advice.memory} The last error: {error.message}"
 
 
 def overtime(most_s: float, advice: Advice) -> str:

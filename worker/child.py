@@ -27,11 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class ZygoteMessage(TypedDict, total=False):
-    """A line of the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`."""
+    """A line of the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it ends for `error`."""
 
     ready: bool
     pid: int
     status: int
+    error: str
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +55,8 @@ CUBLAS = {
     # Read when CUDA starts. With buffers of a fixed size, products give the same bits each time.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
+NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""torch counts devices by NVML, which leaves CUDA closed: a fork could not use it, see `worker.cuda_free`."""
 COMMAND = (sys.executable, "-m", "worker.zygote")
 
 
@@ -77,7 +80,7 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env=helper_process.environment(**MALLOC, **CUBLAS, OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.environment(**MALLOC, **CUBLAS, **NO_CUDA, OPENBLAS_NUM_THREADS="1"),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )
         self._socket = ours
@@ -168,6 +171,8 @@ class Zygote:
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
         message: ZygoteMessage = json.loads(line)
+        if "error" in message:
+            raise ZygoteDied(message["error"])
         if "status" in message:
             self._statuses[int(message["pid"])] = int(message["status"])
         return message

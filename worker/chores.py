@@ -2,13 +2,15 @@
 
 The chores: take back jobs whose lease ran out, ring again for jobs that wait and nobody rang for in 5 s, and touch
 `worker-alive` in the data directory: the age of that file is the worker's health check, since a Celery worker that
-runs a job answers no ping. The sweeps, which may take long and so have a thread of their own: remove what nobody
-needs any more, and measure what owners have. The scrub, which hashes all that is stored, has one too, and so have
-deliveries to webhooks (`core.work.deliver`).
+runs a job answers no ping. A worker whose device is lost writes the reason into `device-lost-HOST` instead. The sweeps,
+which may take long and so have a thread of their own: remove what nobody needs any more, and measure what owners have.
+The scrub, which hashes all that is stored, has one too, and so have deliveries to webhooks (`core.work.deliver`).
 """
 
+import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,10 +20,17 @@ from core.errors import PerennialError
 log = structlog.get_logger(__name__)
 
 ALIVE = "worker-alive"
+LOST = "device-lost-"
+"""Begins the name of the file that says why the worker of a host is not healthy; `deploy/health.py` reads it."""
 SWEEP_S = 60.0
 """Sweeping lists objects of the store, so it is rarer than the other chores."""
 CLOSE_S = 5.0
 """A long sweep may be cut short: each of its steps can be repeated."""
+
+
+def lost_file(data_dir: Path) -> Path:
+    """Return the file that says that the device of this host's worker is lost; several may share a data directory."""
+    return data_dir / f"{LOST}{socket.gethostname()}"
 
 
 class Chores:

@@ -1,6 +1,6 @@
 """Failpoints of a job process, by the events that it reports: tests of crashes end it there."""
 
-from core.failpoints import hit
+from core.failpoints import fail_device, hit
 from core.protocol.job_event import JobEvent, PhaseEvent
 
 FAILPOINTS = {
@@ -19,3 +19,5 @@ def die_if_armed(event: JobEvent) -> None:
     point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:
         hit(point)
+    if point == "job-train":
+        fail_device()

@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from core import doorbell, telemetry
-from core.db import usage
+from core.db import usage, workers
 from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
@@ -37,7 +37,8 @@ from core.work.deliver import Deliverer
 from core.work.scrub import Scrubber
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
-from worker.chores import ALIVE, SWEEP_S, Chores
+from worker.chores import ALIVE, SWEEP_S, Chores, lost_file
+from worker.device import DeviceWatch
 from worker.folders import WorkFolder
 from worker.reaper import Reaper
 
@@ -74,6 +75,8 @@ class Worker:
         self._zygote: Zygote | None = None
         self._attempt: Attempt | None = None
         self._reaper = Reaper(self.db, settings.lease_s)
+        self._device = DeviceWatch(settings)
+        self._reported: tuple[float, workers.Device] | None = None
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
         self._chores = Chores(
@@ -82,7 +85,8 @@ class Worker:
             {
                 "reap": lambda: [ring(job_id) for job_id in self._reaped()],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
-                "touch the health file": (settings.data_dir / ALIVE).touch,
+                "touch the health file": self._touch_health_file,
+                "report the device": self._report_device,
             },
         )
         self._sweeps = Chores(
@@ -147,12 +151,12 @@ class Worker:
         """
         claimed = 0
         while not stop():
-            if time.monotonic() < self._claims_from:
+            if time.monotonic() < self._claims_from or not self._device.is_ready():
                 return claimed
             try:
                 if self._outages:
                     self.store.check()
-                claim = claims.claim(self.db, self.name, self.settings.lease_s)
+                claim = claims.claim(self.db, self.name, self.settings.lease_s, self._device.offer)
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
                 return claimed
@@ -164,7 +168,15 @@ class Worker:
                 telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
             try:
-                tools = Tools(self.settings, self.db, self.store, self.zygote, self._folder.path)
+                tools = Tools(
+                    self.settings,
+                    self.db,
+                    self.store,
+                    self.zygote,
+                    self._folder.path,
+                    is_device_lost=self._device.is_lost,
+                    device_warning=self._device.warning,
+                )
                 self._attempt = Attempt(tools, claim, stop)
                 self._attempt.run()
                 self._after(self._attempt)
@@ -180,8 +192,30 @@ class Worker:
                 structlog.contextvars.unbind_contextvars("job", "model")
         return claimed
 
+    def _touch_health_file(self) -> None:
+        """Say that this worker lives; or, while its device is lost, why it is not healthy."""
+        lost, problem = lost_file(self.settings.data_dir), self._device.device.problem
+        if problem is not None:
+            lost.write_text(f"{self.name}: {problem}\n")
+            return
+        lost.unlink(missing_ok=True)
+        (self.settings.data_dir / ALIVE).touch()
+
+    def _report_device(self) -> None:
+        """Tell the database what this worker has, where that has changed or is long ago."""
+        now, device = time.monotonic(), self._device.device
+        if self._reported is not None:
+            at, before = self._reported
+            if before == device and now - at < workers.REPORT_S:
+                return
+        with self.db.write() as session:
+            workers.report(session, self.name, device, self.db.now(session))
+        self._reported = now, device
+
     def _after(self, attempt: Attempt) -> None:
         self._outages = self._outages + 1 if attempt.outage else 0
+        if not attempt.outage:
+            self._device.note_success()
         if attempt.outage:
             pause_s = OUTAGE_PAUSES_S[min(self._outages, len(OUTAGE_PAUSES_S)) - 1]
             self._claims_from = time.monotonic() + pause_s
@@ -216,6 +250,7 @@ class Worker:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
+        lost_file(self.settings.data_dir).unlink(missing_ok=True)
         self._folder.close()
         self.db.close()
 

@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 RECORD_S = 1.0
 """Events are recorded once in so many seconds, and when a phase begins."""
 TICK_S = 0.25
+SNAPSHOT_SHARE = 0.05
+"""Of the time of a job, at most: training waits while a snapshot is written, so a costly one comes more rarely."""
 
 Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 
@@ -149,7 +151,8 @@ class _Watch:
                 self._flush(force=True)
                 if not self._beat.lost:
                     self._recorder.snapshot(event)
-                self._snapshot_at = time.monotonic() + self._periods.snapshot_s
+                pause_s = max(self._periods.snapshot_s, event.cost_s / SNAPSHOT_SHARE)
+                self._snapshot_at = time.monotonic() + pause_s
             elif isinstance(event, BestEvent):
                 self._better = True
             elif isinstance(event, AnytimeEvent):

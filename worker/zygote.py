@@ -4,8 +4,8 @@ A child forked from it takes its first optimizer step in hundredths of a second 
 It runs no op and never opens CUDA, since neither survives a fork.
 The worker talks to it over one socket: a request is a JSON line (`{"spec", "data_bytes"}`) with two
 descriptors (the write end of the event pipe, the read end of the control pipe); answers are JSON lines
-`{"ready"}`, `{"pid"}` and `{"pid", "status"}`. When the socket closes, the worker is gone and so is the
-zygote.
+`{"ready"}`, `{"pid"}` and `{"pid", "status"}`, or `{"error"}` where it cannot serve. When the socket
+closes, the worker is gone and so is the zygote.
 
 Run as `python -m worker.zygote FD`.
 """
@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
+from worker.cuda_free import CudaOpened, require_cuda_free
 from worker.job_points import die_if_armed
 
 ChildMain = Callable[[str, int, int], int]
@@ -155,7 +156,13 @@ def main(arguments: list[str]) -> None:
     """Serve on the inherited descriptor that the first argument names."""
     server = socket.socket(fileno=int(arguments[0]))
     server.set_inheritable(False)
-    serve(server, preload())
+    child_main = preload()
+    try:
+        require_cuda_free()
+    except CudaOpened as error:
+        _say(server, {"error": str(error)})
+        raise SystemExit(str(error)) from error
+    serve(server, child_main)
 
 
 if __name__ == "__main__":

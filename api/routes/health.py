@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import json_answer
 from api.dependencies import Bell, Db, ObjectStore
+from core.db import workers
 from core.db.session import Database
 from core.errors import NoSpace, PerennialError
 from core.protocol.answers.health import Alive, Ready
@@ -31,11 +32,12 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
 async def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
-    """Whether database and store answer; a dead broker or a full store is told, but does not count."""
+    """Report whether database and store answer; a dead broker, a full store or a worker without its device is
+    reported too, but leaves the service ready."""
     parts: dict[str, str] = {}
 
     async def ask(part: str, question: Callable[[], str]) -> None:
-        parts[part] = "down"
+        parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # the thread ends by its own limits
             parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
 
@@ -43,8 +45,9 @@ async def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
         group.start_soon(ask, "database", lambda: _database(db))
         group.start_soon(ask, "store", lambda: _store(store))
         group.start_soon(ask, "broker", bell.status)
+        group.start_soon(ask, "workers", lambda: _workers(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    named = {part: parts[part] for part in ("database", "store", "broker")}
+    named = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return json_answer({"status": "ready" if ready else "not ready", **named}, 200 if ready else 503)
 
 
@@ -55,6 +58,14 @@ def _database(db: Database) -> str:
         log.warning("database does not answer", error=str(error)[:300])
         return "down"
     return "up"
+
+
+def _workers(db: Database) -> str:
+    try:
+        with db.read() as session:
+            return workers.status(session, db.now(session))
+    except SQLAlchemyError:  # told by the database's own check
+        return "unknown"
 
 
 def _store(store: Store) -> str:

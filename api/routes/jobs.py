@@ -1,5 +1,6 @@
 """Routes of jobs. A job and its events are what clients poll: those reads take the short way."""
 
+import time
 from functools import partial
 from typing import Annotated, Any, cast, get_args
 
@@ -296,11 +297,14 @@ async def _look(reads: PollingReads, job_id: str, types: tuple[str, ...] | None,
 
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
+    device = None
+    if row.wants_gpus is not None:
+        device = job_answer.missing_device(row, row.wants_gpus, row.device_seen, time.time())
     if row.stop_task is None or row.base is not None:
-        return job_answer.Aside(row.outcome, base=row.base)
+        return job_answer.Aside(row.outcome, base=row.base, device=device)
     found = await _reads(request).stop(row.model_id, row.stop_task)
     stop = None if found is None else job_answer.Stop(row.stop_task, *found)
-    return job_answer.Aside(row.outcome, stop)
+    return job_answer.Aside(row.outcome, stop, device=device)
 
 
 async def _job(request: Request, actor: Actor, job_id: str) -> JobRow:

@@ -678,6 +678,7 @@ class Environment(Shape):
 
     `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
     give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
+    `devices`: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
     """
 
     torch: str | None = None
@@ -687,6 +688,7 @@ class Environment(Shape):
     precision: str | None = None
     deterministic: bool | None = None
     nondeterministic: list[str] | None = None
+    devices: list[str] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1920,12 +1922,16 @@ class RandomInit(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready(Shape):
-    """What the service needs. A dead broker only slows it down; a full store still serves what it holds."""
+    """What the service needs. A dead broker only slows it down; a full store still serves what it holds.
+
+    `workers`, which do not count either: whether one reports, and whether one claims no jobs since it lost its device.
+    """
 
     status: Literal["ready", "not ready"]
     database: Literal["up", "down"]
     store: Literal["up", "down", "full"]
     broker: Literal["up", "down", "none"]
+    workers: Literal["up", "none", "device lost", "unknown"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2043,6 +2049,7 @@ class Recipe(Shape):
     data_report: str | None = None
     precision: str | None = None
     deterministic: bool | None = None
+    resources: Resources | None = None
     seed: int | None = None
     shards: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2085,6 +2092,7 @@ class RecipePatch(Shape):
     data_report: str | None = None
     precision: str | None = None
     deterministic: bool | None = None
+    resources: dict[str, Any] | None = None
     seed: int | None = None
     shards: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2110,6 +2118,18 @@ class Report(Shape):
     expected_s: float | None = None
     valid: bool
     checked: Literal["names and sizes"]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources(Shape):
+    """Where the job may run: device any, cpu or cuda, and CUDA devices at least. `resume`: same continues an
+    interrupted job only on the kind of device that it was begun on; any continues it anywhere.
+    """
+
+    device: str | None = None
+    gpus: int | None = None
+    resume: str | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2537,8 +2557,9 @@ class Visibility(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFor(Shape):
-    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), or the
-    model's base, whose weights are not there yet (base; without version and task).
+    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
+    base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
+    without version and task.
     """
 
     kind: str

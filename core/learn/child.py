@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from core.learn.control import EXIT_ORPHANED
 from core.learn.data_report import DataHeld
-from core.learn.failures import kind_of
+from core.learn.failures import kind_of, measure_memory
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.job_event import ErrorEvent, JobEvent
 
@@ -40,6 +40,16 @@ def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
-            emit(ErrorEvent(kind=kind_of(error), message=message, traceback=trace))
+            emit(_failure(kind_of(error), message, trace))
             return EXIT_ERROR
     return 0
+
+
+def _failure(kind: str, message: str, trace: str) -> ErrorEvent:
+    """Return the last event of a run that failed; of one that ran out of memory, with figures."""
+    if kind != "memory":
+        return ErrorEvent(kind=kind, message=message, traceback=trace)
+    figures = measure_memory()
+    return ErrorEvent(
+        kind=kind, message=message, traceback=trace, peak_bytes=figures.peak, free_bytes=figures.free
+    )

@@ -55,6 +55,8 @@ class Context:
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
         log: tells a person a sentence.
+        alive: says that the run goes on; cheap. A loop that reports nothing else calls it in every round, or the
+            worker takes the run for stalled (PERENNIAL_STALL_S).
         folder: for scratch files, which nobody keeps.
         num_images: images in the training part.
         num_steps: optimizer steps of the task, over all stages.
@@ -80,6 +82,7 @@ class Context:
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
     log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None
     log: Callable[[str], None] = lambda message: None
+    alive: Callable[[], None] = lambda: None
     folder: Path = Path()
     num_images: int = 0
     num_steps: int = 0

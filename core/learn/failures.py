@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -11,13 +14,31 @@ from core.learn.data_report import DataHeld
 from core.learn.dataset import DataError
 from core.learn.loop import NonFinite
 from core.learn.onnx.graph import ExportFailed
+from core.protocol.device_errors import is_device_error
 
-OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    # cuBLAS takes its workspace when it is first used: where there is none, it says that it is not initialized.
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_NOT_INITIALIZED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+)
 """Parts of messages of memory errors that have no type of their own."""
 
 
+class MemoryFigures(NamedTuple):
+    """Bytes of a process that ran out of memory: the most that it held, and what was free at the end."""
+
+    peak: int
+    free: int
+
+
 def kind_of(error: Exception) -> str:
-    """ "data", "data-held", "non-finite", "export", "memory", "disk" or "code"."""
+    """Return "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code"."""
     if isinstance(error, DataError):
         return "data"
     if isinstance(error, DataHeld):
@@ -31,4 +52,30 @@ def kind_of(error: Exception) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors has an error of its own
         return "disk"
+    # choose_device raises ValueError, and a torch without CUDA asserts that it has it.
+    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(str(error)):
+        return "device"
     return "code"
+
+
+def measure_memory() -> MemoryFigures:
+    """Return the memory of this process: of its GPU where it has used one, else of the host."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        try:
+            free, _ = torch.cuda.mem_get_info()
+            unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+            return MemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
+        except RuntimeError:
+            pass  # a device that ran out of memory may answer nothing any more: say what the host knows
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return MemoryFigures(peak_kib * 1024, _free_host_memory())
+
+
+def _free_host_memory() -> int:
+    """Return the bytes that the machine could still give to processes; 0 where it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * found[0] if found else 0

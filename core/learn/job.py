@@ -1,7 +1,8 @@
 """What the job process runs: one task, from a spec file to a result folder, with events on a pipe.
 
-The spec names local files only; the result is parts (safetensors) and `result.json`. The process has no clock,
-no database and no store: it reports events as JSON lines and writes snapshots when its control pipe asks.
+The spec names local files only; the result is parts (safetensors) and `result.json`. The process has no database and
+no store, and nothing that it learns depends on a clock: it reports events as JSON lines and writes snapshots when its
+control pipe asks.
 Phases: measure (base and parent on the new task) → inspect (the new images by the parent) → train → consolidate →
 evaluate (the new version on every task that it can answer).
 """
@@ -12,6 +13,7 @@ import itertools
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from core.learn.control import Control, NoControl, PipeControl
 from core.learn.data_report import DataHeld, Looker, held
 from core.learn.dataset import DataError, Dataset
 from core.learn.described import described
+from core.learn.device import open_device
 from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
@@ -44,7 +47,8 @@ from core.learn.networks.network import part_type
 from core.learn.numerics import Numerics
 from core.learn.optim import rollback
 from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
-from core.learn.precision import Inputs, choose_device, place
+from core.learn.precision import Inputs, place
+from core.learn.pulse import Pulse
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.snapshot import Snapshot
 from core.learn.state import TYPES, State
@@ -122,7 +126,8 @@ class Job:
         self._hook = hook
         self._ranks = ranks
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
-        self._device = choose_device(spec.device)
+        self._device = open_device(spec.device, spec.gpu_memory_share)
+        self._devices = [self._device.type]
         self.numerics = Numerics(self._recipe, self._device)
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = KnownFeatures(normalise, spec.image.channels, self._device)
@@ -258,8 +263,18 @@ class Job:
         self._erase(method)  # deleted since the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), answers
         self._warnings = list(document.warnings)
+        self._continue_on_device(document.devices)
         self._numbers = itertools.count(document.number + 1)
         return run
+
+    def _continue_on_device(self, before: list[str]) -> None:
+        """Note the kinds of devices of the run before its snapshot, and warn where this one is another."""
+        if not before:
+            return
+        self._devices = list(before)
+        if before[-1] != self._device.type:
+            self._devices.append(self._device.type)
+            self._warn(log_lines.other_device(before[-1], self._device.type))
 
     def _built(self, network: Network, method: Method, data: Dataset) -> _Run:
         """The network as it is trained, on its device, and the loop that trains it."""
@@ -302,7 +317,9 @@ class Job:
             document.task == self._number
             and stored.method["name"] == self._recipe.method["name"]
             and hyper_type.model_validate(_hyper(stored)) == hyper_type.model_validate(_hyper(self._recipe))
-            and stored.model_copy(update={"method": self._recipe.method}) == self._recipe
+            # Where it runs changes nothing of what is learned: whether it may go on elsewhere is the worker's to say.
+            and stored.model_copy(update={"method": self._recipe.method, "resources": self._recipe.resources})
+            == self._recipe
         )
         if not same:
             raise ValueError("the snapshot belongs to another task or recipe")
@@ -338,6 +355,7 @@ class Job:
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
             log=self._log,
+            alive=Pulse(self._emit),
             folder=self._ranks.folder(self._spec.out),
         )
 
@@ -367,11 +385,16 @@ class Job:
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
             results=self._evaluator.rows,
             warnings=self._warnings,
+            devices=self._devices,
         )
+        begun_at = time.monotonic()
         tensors = {**snapshot.tensors, **kept_answers.to_tensors(self._evaluator.answers)}
         path = write_snapshot(self._spec.out, tensors, document)
         position = document.position
-        self._emit(SnapshotEvent(path=path, stage=position.stage, epoch=epoch, step=position.step))
+        cost_s = round(time.monotonic() - begun_at, 3)
+        self._emit(
+            SnapshotEvent(path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s)
+        )
 
     def _write_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
@@ -409,6 +432,8 @@ class Job:
 
     def _described(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         numbers_depend_on = environment(self._device, self.numerics)
+        if len(self._devices) > 1:
+            numbers_depend_on = numbers_depend_on.model_copy(update={"devices": self._devices})
         return described(
             network, method, _hyper(self._recipe), self._inputs.normalise, numbers_depend_on, steps
         )

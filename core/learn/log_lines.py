@@ -23,6 +23,14 @@ INSPECTING = (
 )
 
 
+def other_device(before: str, now: str) -> str:
+    """Return the warning of a run that goes on from a snapshot of another kind of device."""
+    return (
+        f"This run was started on {before} and continues on {now}, as its recipe allows (resources.resume: any). The two "
+        "compute different bits: another run will not give exactly this version."
+    )
+
+
 def measuring(version: int) -> str:
     """Before training: what is measured."""
     return f"Measuring version {version}, which the task starts from, on the held-out images of this task."

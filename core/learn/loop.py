@@ -227,7 +227,9 @@ class Loop:
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._source.labels.numel()
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
-        return self._source.in_order(rows, CONSOLIDATION_BATCH)
+        for batch in self._source.in_order(rows, CONSOLIDATION_BATCH):
+            self.ctx.alive()  # curvature and exemplars take long, and report nothing else
+            yield batch
 
     def _in_order(self) -> Iterator[Batch]:
         """The training part in the dataset's order."""

@@ -109,6 +109,18 @@ class MergeRecipe(Strict):
         return self
 
 
+class ResourcesRecipe(Strict):
+    """Where a job may run: on any worker, on a CPU, or on a worker with so many CUDA devices (`gpus`).
+
+    `resume`: "same" continues an interrupted job only on the kind of device that it was begun on, since another one
+    computes other bits; "any" continues it anywhere, and the manifest names both.
+    """
+
+    device: Literal["any", "cpu", "cuda"] = "any"
+    gpus: Annotated[int, Field(ge=1, le=64)] = 1
+    resume: Literal["same", "any"] = "same"
+
+
 class Recipe(Strict):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
@@ -119,8 +131,8 @@ class Recipe(Strict):
     `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
     changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
     float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
-    `shards`: slices of each batch, whose gradients are added in their order; a host with several devices computes them
-    side by side, in the same bits as one.
+    `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added in their order; a host
+    with several devices computes them side by side, in the same bits as one.
     """
 
     preset: str | None = None
@@ -141,5 +153,6 @@ class Recipe(Strict):
     data_report: Literal["off", "warn", "hold"] = "warn"
     precision: Precision = "auto"
     deterministic: bool = True
+    resources: ResourcesRecipe = ResourcesRecipe()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     shards: Annotated[int, Field(ge=1, le=8)] = 1

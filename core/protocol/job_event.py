@@ -69,13 +69,17 @@ class DataEvent(_Event):
 
 
 class SnapshotEvent(_Event):
-    """A snapshot folder is whole, and where in the run it was taken."""
+    """A snapshot folder is whole, and where in the run it was taken.
+
+    cost_s: seconds for which training waited for it.
+    """
 
     event: Literal["snapshot"] = "snapshot"
     path: Path
     stage: int
     epoch: int
     step: int
+    cost_s: float = 0.0
 
 
 class BestEvent(_Event):
@@ -112,12 +116,17 @@ class DoneEvent(_Event):
 
 
 class ErrorEvent(_Event):
-    """The run failed; kind data, data-held, memory, disk, non-finite, export or code."""
+    """The run failed; kind data, data-held, memory, disk, device, non-finite, export or code.
+
+    peak_bytes, free_bytes: of a run that ran out of memory, the most that it held and what was free at its end.
+    """
 
     event: Literal["error"] = "error"
     kind: str
     message: str
     traceback: str = ""
+    peak_bytes: int | None = None
+    free_bytes: int | None = None
 
 
 LastEvent = DoneEvent | StoppedEvent | ErrorEvent

@@ -59,6 +59,7 @@ class JobSpec(_Strict):
     data: what the batch's images have shown so far. out: folder for results. sure_from: the
     probability from which on the parent's answers are sure; null: its model promises nothing, or it keeps no promise.
     device: auto, cpu, cuda or cuda:N. ranks: devices that may share a recipe's slices; 0: all that the job can see.
+    gpu_memory_share: of the GPU's memory that the job may take, in (0, 1].
     """
 
     architecture: Architecture
@@ -80,3 +81,4 @@ class JobSpec(_Strict):
     threads: int
     device: str = "auto"
     ranks: int = 0
+    gpu_memory_share: float = 1.0

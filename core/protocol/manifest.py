@@ -33,10 +33,12 @@ class Environment(Document):
 
     precision: format of forward passes in training, float32 or bfloat16. deterministic: whether only kernels that give
     the same bits each time were asked for; nondeterministic: operations that have none, by torch's names.
+    devices: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
     """
 
     cpu_capability: str
     device: str
+    devices: list[str] | None = None
     threads: int
     torch: str
     precision: str | None = None

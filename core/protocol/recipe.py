@@ -53,6 +53,14 @@ class MergeRecipe(Document):
     within: Number | None = None
 
 
+class ResourcesRecipe(Document):
+    """See `core.learn.recipe.ResourcesRecipe`."""
+
+    device: str = "any"
+    gpus: int = 1
+    resume: str = "same"
+
+
 class Recipe(Document):
     """How a task is learned. A recipe of before lacks what was not there yet; `resolve` completes it."""
 
@@ -71,6 +79,7 @@ class Recipe(Document):
     precision: str = "auto"
     preset: str | None = None
     rebalance: RebalanceRecipe | None = None
+    resources: ResourcesRecipe | None = None
     sampler: str | None = None
     seed: int | None = None
     shards: int = 1

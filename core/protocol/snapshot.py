@@ -1,6 +1,6 @@
 """A snapshot of a running job: what its JSON file says, and how the job's row names it and the best state so far."""
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from core.protocol.document import Document, Number
 from core.protocol.figures import Checkpoint
@@ -51,13 +51,14 @@ class LoopState(Document):
 
 class SnapshotDocument(LoopState):
     """`snapshot.json`: whose snapshot it is, the loop's state, and what was said until then. `number`: from 1
-    in a run."""
+    in a run. devices: kinds of devices that the run was trained on so far, in order; empty in older snapshots."""
 
     task: int
     number: int
     recipe: Recipe
     results: list[MeasuredCell]
     warnings: list[str]
+    devices: list[str] = Field(default_factory=list)
 
 
 class StoredState(Document):

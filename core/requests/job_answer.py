@@ -1,6 +1,7 @@
 """A job in the contract's shape, with what its answer says beside its row: what came of it, and what it waits for."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,7 +9,9 @@ from typing import Any, Protocol
 from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
+from core.db import workers
 from core.db.jobs import is_unfinished
+from core.db.polling import JobRow
 from core.db.states import TERMINAL, State
 from core.db.tables import Job, Model, Task, Version
 from core.line.standing import Standing
@@ -108,6 +111,34 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingDevice:
+    """CUDA devices that a queued job needs, and no worker that reports has.
+
+    Attributes:
+        gpus: how many.
+        is_resumed: whether it needs them because it was started on one, and not because its recipe says so.
+        seen_at: when a worker with so many last reported, in seconds since 1970; None: not within a day.
+    """
+
+    gpus: int
+    is_resumed: bool
+    seen_at: float | None
+
+
+def missing_device(job: Job | JobRow, gpus: int, seen_at: float | None, now: float) -> MissingDevice | None:
+    """Return what a job waits for that needs CUDA devices; None: a worker that has them reports.
+
+    Args:
+        gpus: that it needs.
+        seen_at: when a worker with so many last reported.
+        now: seconds since 1970.
+    """
+    if seen_at is not None and seen_at >= now - workers.SEEN_S:
+        return None
+    return MissingDevice(gpus, job.resume_on == "cuda", seen_at)
+
+
+@dataclass(frozen=True, slots=True)
 class Aside:
     """What a job's answer says beside its row.
 
@@ -115,11 +146,13 @@ class Aside:
         outcome: status of the version that it made.
         stop: what it waits for, while it is queued.
         base: state of the job that brings the weights of its model's base, while it waits for them.
+        device: the CUDA devices that it needs and no worker has, while it is queued.
     """
 
     outcome: str | None = None
     stop: Stop | None = None
     base: str | None = None
+    device: MissingDevice | None = None
 
 
 def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
@@ -152,7 +185,8 @@ def etag(job: JobLike, aside: Aside) -> str:
     stop = aside.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
     base = f"-base-{aside.base}" if aside.base else ""
-    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}"'
+    device = "" if aside.device is None else f"-device-{aside.device.seen_at}"
+    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
 
 
 def encoded(job: JobLike, aside: Aside) -> bytes:
@@ -188,11 +222,13 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
     bases = _bases(session, {job.model_id for job in found if _has_place(job)})
+    devices = _missing_devices(session, found)
     return {
         job.id: Aside(
             outcomes.get(job.id),
             stops.get(job.model_id) if _waits_in_line(job) else None,
             bases.get(job.model_id) if _has_place(job) else None,
+            devices.get(job.id),
         )
         for job in found
     }
@@ -206,6 +242,22 @@ def _bases(session: Session, models: set[str]) -> dict[str, str]:
         select(Model.id, Job.state).join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
     )
     return {model: state for model, state in session.execute(query)}
+
+
+def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:
+    """Job id → the CUDA devices that it waits for; one query, and none where no job needs them."""
+    needing = [job for job in found if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)]
+    if not needing:
+        return {}
+    reports = workers.cuda_workers(session)
+    now = time.time()  # a clock that is a little off does no harm: a worker counts as there for 90 s
+    missing = {
+        job.id: missing_device(
+            job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
+        )
+        for job in needing
+    }
+    return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
 def _progress(stored: Mapping[str, Any]) -> Progress:
@@ -231,7 +283,23 @@ def _waiting_for(aside: Aside) -> WaitingFor | None:
     if aside.base is not None:
         detail = waits_for_base(ended=aside.base in _TERMINAL)
         return {"kind": "base", "version": None, "task": None, "detail": detail}
-    return None if aside.stop is None else _waiting_for_task(aside.stop)
+    if aside.stop is not None:
+        return _waiting_for_task(aside.stop)
+    return None if aside.device is None else _waiting_for_device(aside.device)
+
+
+def _waiting_for_device(device: MissingDevice) -> WaitingFor:
+    many = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
+    since = "for a day" if device.seen_at is None else f"since {rfc3339(device.seen_at)}"
+    why, else_ = f"asks for {many}", '{"resources": {"device": "any"}}'
+    if device.is_resumed:
+        why = "was started on a CUDA device and continues only on one"
+        else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'
+    detail = (
+        f"This job {why}, and no worker with {many} has reported {since}. Start one, or cancel the job and retry it "
+        f"with the recipe {else_}."
+    )
+    return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
 def _waiting_for_task(stop: Stop) -> WaitingFor:

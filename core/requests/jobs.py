@@ -107,7 +107,21 @@ def new_job(
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
     model.next_place += 1
+    set_resources(job)
     return job
+
+
+def set_resources(job: Job) -> None:
+    """Copy what the recipe of a job says of where it runs into the columns that a claim compares.
+
+    A snapshot of another kind of device than the one asked for is left behind, unless it may be continued anywhere.
+    """
+    resources = job.recipe.get("resources", {})
+    job.device, job.gpus = resources.get("device", "any"), resources.get("gpus", 1)
+    if resources.get("resume") == "any":
+        job.resume_on = None
+    elif job.resume_on is not None and job.device not in ("any", job.resume_on):
+        job.snapshot = job.resume_on = None  # the sweep removes its files
 
 
 def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float) -> Job:
@@ -129,6 +143,10 @@ def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: Reci
         retry_of=None,
         attempt=0,
         strikes=0,
+        out_of_memory=0,
+        device="any",
+        gpus=1,
+        resume_on=None,
         fence=None,
         worker=None,
         lease_until=None,

@@ -11,6 +11,7 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from core import damage
+from core.db import workers
 from core.db.session import Database
 from core.db.states import LEASED, TERMINAL, State
 from core.db.tables import Job, Model, Scrub, Task, Version
@@ -25,7 +26,8 @@ class QueueMetrics:
     """`oldest_s`: how long the oldest job has waited for a worker, in seconds; 0 without one.
 
     Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked
-    as damaged now, and when its last whole pass ended, in seconds since 1970; 0 before.
+    as damaged now, and when its last whole pass ended, in seconds since 1970; 0 before. workers: how many report, by
+    (device, state), where state is up or lost.
     """
 
     jobs: dict[str, int]
@@ -37,6 +39,7 @@ class QueueMetrics:
     scrubbed_bytes: int
     scrubbed_at: float
     damaged: int
+    workers: dict[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
         ).scalar_one()
         scrub = session.get(Scrub, 1)
         damaged = damage.count(session)
+        reporting = workers.count(session, now)
     return QueueMetrics(
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
@@ -87,6 +91,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
         0 if scrub is None else scrub.bytes,
         0.0 if scrub is None else scrub.ended_at or 0.0,
         damaged,
+        reporting,
     )
 
 

@@ -30,7 +30,7 @@ from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.job_answer import shown
-from core.requests.jobs import mine, missing, new_job
+from core.requests.jobs import mine, missing, new_job, set_resources
 from core.requests.run_again import run_again
 from core.requests.times import rfc3339
 
@@ -167,7 +167,8 @@ def _queue_again(again: Again) -> None:
     job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
     job.place, job.again = model.next_place, True
     model.next_place += 1
-    job.strikes, job.error, job.progress = 0, None, {}
+    job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
+    set_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, again.now)

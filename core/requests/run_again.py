@@ -25,6 +25,7 @@ def run_again(session: Session, actor: Actor, model: Model, job: Job, max_open_j
     if after(before, Action.RETRY) is before:
         return False
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
+    job.out_of_memory = 0
     move(session, job, Action.RETRY, now)
     data: AuditData = {"from": str(before), "to": job.state}
     record(session, actor, "job.retry", job.id, data, now=now, model=model.id)

@@ -4,10 +4,12 @@ The jobs table is the queue (one short transaction per claim). A job is eligible
 it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
 Tasks that are learned again (`Job.again`) come before all others and wait for no settling. All of them wait
 for the base of their model (`Model.base_job`). A job without a place in the line waits for none of that.
+A worker takes only jobs that it can run: one that asks for a CUDA device, or was begun on one, waits for a worker with
+one (`fits`).
 Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the database's clock.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
@@ -29,13 +31,17 @@ from core.work.fence import Claim, hold
 from core.work.kinds import KINDS, Done
 
 __all__ = [
+    "ANY_DEVICE",
     "Claim",
+    "Offer",
     "awaits_base",
     "claim",
     "eligible",
     "fail",
     "finish",
+    "fits",
     "heartbeat",
+    "lack_memory",
     "line_stopped",
     "put_off",
     "reap",
@@ -50,8 +56,33 @@ OUTAGE_PAUSE_S = 5.0
 """A job given back because a service was out is put off for so long."""
 _LOOKS = 5
 """A claim that finds so many jobs decided upon between read and lock leaves it to the next one."""
+MEMORY_ATTEMPTS = 2
+"""Attempts that may run out of memory: the second one shows that the first was no accident."""
 _LEASED = sorted(str(state) for state in LEASED)
 _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
+
+
+class Offer(NamedTuple):
+    """What a worker runs jobs on: `device` cpu, cuda or auto (either), and how many CUDA devices."""
+
+    device: str = "auto"
+    gpus: int = 1
+
+
+ANY_DEVICE = Offer()
+
+
+def fits(offer: Offer) -> ColumnElement[bool]:
+    """The condition on `Job` under which a worker with that offer can run it. Every worker has a CPU."""
+    if offer.device == "cpu":
+        # A snapshot made on a GPU goes on there: on a CPU it would become another version.
+        return and_(Job.device != "cuda", or_(Job.resume_on.is_(None), Job.resume_on == "cpu"))
+    return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
+
+
+def _run_on(job: Job, offer: Offer) -> str:
+    """The device of a job that fits."""
+    return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
 def eligible(now: float) -> ColumnElement[bool]:
@@ -108,11 +139,11 @@ def _held_postgresql(query: Select[Job]) -> Select[Job]:
 _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
-def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
+def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
     """Claim the next eligible job of the owner whose turn it is for `lease_s` seconds; None when there is none.
 
     A claim of a task's job fixes its parent: the line head of now. A job that was begun from another one starts anew.
-    Jobs of kinds that this code does not know are left to others.
+    Jobs of kinds that this code does not know are left to others, and those that do not fit the offer.
     Workers that claim at the same moment do not see each other's claims: an owner may then get one for each of them.
     """
     # Workers ask again and again: where no job waits, that shall cost little and lock nothing.
@@ -123,23 +154,26 @@ def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            job, overtakes = _next(session, db.dialect, now, missed)
+            may_run = and_(eligible(now), fits(offer))
+            job, overtakes = _next(session, db.dialect, may_run, missed)
             if job is None:
                 return None
             model = line.locked(session, job.model_id)
-            if not _still_eligible(session, job, now):  # something was decided between read and lock
+            if not _may_still_run(session, job, may_run):  # something was decided between read and lock
                 missed.add(job.id)
                 continue
-            found = _taken(session, model, job, worker, now, lease_s)
+            found = _taken(session, model, job, worker, now, lease_s, offer)
             served = update(Owner).where(Owner.id == job.owner_id)
             session.execute(served.values(claimed_at=now, overtook=overtakes))  # last: it locks his row
             return found
     return None
 
 
-def _next(session: Session, dialect: str, now: float, missed: set[str]) -> tuple[Job | None, bool]:
+def _next(
+    session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
+) -> tuple[Job | None, bool]:
     """The job to claim, its row held, and whether it overtakes an older one; none of those that were `missed`."""
-    may_run = and_(eligible(now), Job.id.not_in(missed)) if missed else eligible(now)
+    may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
     for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
         his = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run)
@@ -151,11 +185,13 @@ def _next(session: Session, dialect: str, now: float, missed: set[str]) -> tuple
     return None, False
 
 
-def _still_eligible(session: Session, job: Job, now: float) -> bool:
-    return session.scalar(select(Job.id).where(Job.id == job.id, eligible(now))) is not None
+def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+    return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 
-def _taken(session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float) -> Claim:
+def _taken(
+    session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float, offer: Offer
+) -> Claim:
     model.fence += 1
     decoded = job.archive_key is None
     if job.task_id is not None:
@@ -189,6 +225,7 @@ def _taken(session: Session, model: Model, job: Job, worker: str, now: float, le
         parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
+        device=_run_on(job, offer),
     )
 
 
@@ -196,7 +233,7 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
     """Fix the version that a job starts from; one that had begun elsewhere leaves its states behind."""
     before, job.parent_version = job.parent_version, model.head
     if before is not None:
-        job.snapshot = job.anytime = None  # the sweep removes their files
+        job.snapshot = job.anytime = job.resume_on = None  # the sweep removes their files
         job.strikes = 0
         text = (
             f"The line goes on from version {model.head} now: "
@@ -254,6 +291,30 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         state = _move(session, job, Action.REQUEUE, now, {"reason": error})
         job.not_before = now + OUTAGE_PAUSE_S
         return state
+
+
+def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+    """An attempt ran out of memory: queue the job again, or fail it at the second time.
+
+    Unlike other lost attempts it counts though a snapshot was made since: the job would go on from there to the same
+    end, again and again.
+
+    Args:
+        error: what happened.
+        detail: the same with figures and advice, for a job that ends by it.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+    """
+    with db.write() as session:
+        job = hold(session, claim)
+        now = db.now(session)
+        job.out_of_memory += 1
+        running = State(job.state) in (State.VALIDATING, State.RUNNING)
+        if running and job.out_of_memory >= MEMORY_ATTEMPTS:
+            job.error = {"kind": "memory", "code": "job-memory", "detail": detail}
+            return _move(session, job, Action.FAIL, now, {"error": job.error})
+        return _lost(session, job, now, error)
 
 
 def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:

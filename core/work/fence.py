@@ -21,7 +21,8 @@ class Claim:
 
     `state` is validating (an archive is to be decoded first) or running; `attempt` counts starts;
     `waited_s`: how many seconds a job waited for its first start, None at later ones. `task_id`,
-    `task_number` and `parent_version` are None where the job learns no task.
+    `task_number` and `parent_version` are None where the job learns no task. `device`: what it is to run on: cpu, cuda,
+    or auto where the worker has not said what it has.
     """
 
     job_id: str
@@ -36,6 +37,7 @@ class Claim:
     parent_version: int | None
     snapshot: StoredSnapshot | None
     waited_s: float | None = None
+    device: str = "auto"
 
     @property
     def parent(self) -> int:

@@ -87,8 +87,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
-            device=settings.device,
+            device=settings.device if claim.device == "auto" else claim.device,
             ranks=settings.ranks,
+            gpu_memory_share=settings.gpu_memory_share,
         )
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))

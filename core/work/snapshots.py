@@ -60,7 +60,9 @@ def _origins(session: Session, job: Job) -> list[str]:
 
 
 def _digest(job: Job, **made_by: str | int) -> str:
-    parts = {"recipe": job.recipe, "parent": job.parent_version, **made_by}
+    # Where a job may run changes nothing of what it learns: `resume_on` says where its snapshot may be continued.
+    recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
+    parts = {"recipe": recipe, "parent": job.parent_version, **made_by}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -87,6 +89,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
                 key=key, files=files, fence=claim.fence, number=number, origin=origin(job), **where
             )
             job.strikes = 0
+            job.resume_on = _resume_on(job, claim)
             session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     except LeaseLost:
         for name in files:  # ours alone, and never registered
@@ -94,6 +97,13 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
         raise
     hit("snapshot-registered")
     drop_older(store, prefix_of(claim.job_id), claim.fence, number)
+
+
+def _resume_on(job: Job, claim: Claim) -> str | None:
+    """Return the kind of device that the job must continue on from this snapshot; None: its recipe leaves that open,
+    or the worker does not say what it ran on."""
+    may_move = job.recipe.get("resources", {}).get("resume") == "any"
+    return None if may_move or claim.device == "auto" else claim.device
 
 
 def next_number(known: StoredState | None, claim: Claim) -> int:

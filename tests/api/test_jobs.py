@@ -267,7 +267,7 @@ def test_health_needs_no_key_and_names_what_is_down(
 ) -> None:
     del client.headers["Authorization"]
     assert client.get("/healthz").json() == {"status": "ok"}
-    ready = {"status": "ready", "database": "up", "store": "up", "broker": "none"}
+    ready = {"status": "ready", "database": "up", "store": "up", "broker": "none", "workers": "none"}
     assert client.get("/readyz").json() == ready
     monkeypatch.setattr(client.app.state.doorbell, "status", lambda: "down")  # type: ignore[attr-defined]
     broker = client.get("/readyz")

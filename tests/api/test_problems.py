@@ -214,7 +214,8 @@ def test_readiness_is_told_in_time_though_the_database_hangs(
     answer = client.get("/readyz")
     answered.set()
     assert answer.status_code == 503
-    assert answer.json() == {"status": "not ready", "database": "down", "store": "up", "broker": "none"}
+    parts = {"database": "down", "store": "up", "broker": "none", "workers": "none"}
+    assert answer.json() == {"status": "not ready", **parts}
 
 
 def test_a_full_store_is_told_and_serves_what_it_holds(

@@ -22,7 +22,7 @@ IN_WORDS = {
     "data_dir": "`./perennial-data`",
     "database_url": "SQLite in the data directory",
     "store_url": "a folder in the data directory",
-    "threads": "cores − 1",
+    "threads": "(CPUs − 1) ÷ workers of the host",
     "job_memory_bytes": "¾ of the machine's memory",
 }
 """Defaults that are made at the start, and what the page says of them."""
@@ -104,6 +104,7 @@ def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
         *tables.rows_of(parts["OlorRecipe"], entry["olor"], "optimizer.olor."),
         *tables.rows_of(parts["MergeRecipe"], entry["merge"], "merge."),
         *tables.rows_of(parts["RebalanceRecipe"], entry["rebalance"], "rebalance."),
+        *tables.rows_of(parts["ResourcesRecipe"], defaults["resources"], "resources."),
     ]
 
 

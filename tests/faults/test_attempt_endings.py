@@ -48,13 +48,28 @@ def run(calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) ->
 
         return act
 
-    def attempt(ending: Any = None, *, validating: Exception | None = None, stop: bool = False) -> Any:
+    def attempt(
+        ending: Any = None,
+        *,
+        validating: Exception | None = None,
+        stop: bool = False,
+        is_device_lost: bool = True,
+        device_warning: str | None = None,
+    ) -> Any:
         monkeypatch.setattr(learn, "validate", raise_or(validating, None))
         monkeypatch.setattr(learn, "prepare", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)
-        tools = Tools(calm.settings, calm.db, calm.store, lambda: zygote, calm.settings.folder("work"))  # type: ignore[arg-type,return-value]
+        tools = Tools(
+            calm.settings,
+            calm.db,
+            calm.store,
+            lambda: zygote,  # type: ignore[arg-type,return-value]
+            calm.settings.folder("work"),
+            is_device_lost=lambda _message: is_device_lost,
+            device_warning=device_warning,
+        )
         claim = claims.claim(calm.db, "w", 60)
         assert claim is not None
         Attempt(tools, claim, lambda: stop).run()
@@ -110,6 +125,36 @@ def test_an_outage_or_a_full_disk_is_no_strike(run: Any, ending: Any) -> None:
     job = run(ending)
     assert (job.state, job.strikes) == ("queued", 0)
     assert job.not_before is not None
+
+
+@pytest.mark.parametrize(("is_lost", "strikes"), [(True, 0), (False, 1)])
+def test_a_device_error_is_a_strike_only_where_the_device_works(
+    run: Any, is_lost: bool, strikes: int
+) -> None:
+    job = run(error("device"), is_device_lost=is_lost)
+    assert (job.state, job.strikes) == ("queued", strikes)
+
+
+def test_a_second_lack_of_memory_fails_the_job_with_figures_and_advice(
+    run: Any, calm: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
+    figures = {"peak_bytes": 71_200_000_000, "free_bytes": 300_000_000}
+    ending = Outcome("error", ErrorEvent(kind="memory", message="CUDA out of memory.", **figures), 1)
+    assert run(ending).state == "queued"
+    job = run(ending)
+    assert (job.state, job.error["kind"], job.error["code"]) == ("failed", "memory", "job-memory")
+    assert "held 71.2 GB of memory at its peak, and 0.3 GB were free" in job.error["detail"]
+    assert "smaller recipe.batch_size" in job.error["detail"]
+
+
+def test_a_job_that_runs_on_the_cpu_of_a_machine_with_a_driver_says_so_in_its_log(
+    run: Any, calm: Backend
+) -> None:
+    run(error("device"), device_warning="No GPU can be used: the driver is too old.")
+    assert "No GPU can be used: the driver is too old." in [
+        e.data.get("message") for e in calm.events(run.job)
+    ]
 
 
 def test_a_rejected_batch_is_rejected_with_its_report(run: Any) -> None:

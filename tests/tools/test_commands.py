@@ -67,6 +67,17 @@ def test_doctor_says_when_the_base_for_photos_cannot_be_had(monkeypatch: pytest.
     assert "problem  base for photos: the package is not installed; new models start from" in without.output
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_doctor_names_the_device_and_what_does_not_fit(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setenv("PERENNIAL_DEVICE", device)
+    output = run(commands.doctor).output
+    if device == "auto":
+        assert "ok       device: cpu, threads of a job: " in output
+    else:
+        assert "problem  device: PERENNIAL_DEVICE=cuda: no GPU can be used: torch " in output
+        assert "is a CPU build. Install a CUDA build" in output
+
+
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

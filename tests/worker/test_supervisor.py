@@ -187,6 +187,12 @@ def test_snapshots_are_asked_for_every_period(run: Run, kept: Kept) -> None:
     assert len(kept.snapshots) == 3 and kept.best == []
 
 
+def test_a_snapshot_that_costs_much_comes_more_rarely(run: Run) -> None:
+    costly = SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1, cost_s=0.5)
+    _, child = run([[costly], *ticks(12.0), [DONE]], snapshot_s=3.0)
+    assert child.asked == [("snapshot", 10.25)]  # a twentieth of the time, at most
+
+
 def test_a_best_state_is_asked_for_in_its_time_and_once_for_each_better_one(run: Run, kept: Kept) -> None:
     _, child = run([[BEST], *ticks(6.0), [BEST], *ticks(6.0), [DONE]], anytime_s=2.0)
     assert child.asked == [("anytime", 2.0), ("anytime", 6.5)]

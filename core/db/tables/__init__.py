@@ -14,6 +14,7 @@ from core.db.tables.task import Task
 from core.db.tables.upload import Chunk, Upload
 from core.db.tables.version import Export, Exporter, ExportJob, Measurement, Part, Result, Version
 from core.db.tables.webhook import Delivery, Webhook
+from core.db.tables.worker import WorkerReport
 
 __all__ = [
     "Alias",
@@ -44,4 +45,5 @@ __all__ = [
     "Version",
     "Webhook",
     "Weights",
+    "WorkerReport",
 ]

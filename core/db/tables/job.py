@@ -49,6 +49,12 @@ class Job(Table):
     retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
     attempt: Mapped[int] = mapped_column(default=0)  # starts so far
     strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
+    out_of_memory: Mapped[int] = mapped_column(default=0)  # attempts that ran out of memory
+    # What its recipe's `resources` ask for: any, cpu or cuda, and CUDA devices at least.
+    device: Mapped[str] = mapped_column(String(4), default="any")
+    gpus: Mapped[int] = mapped_column(default=1)
+    # Kind of device that its snapshot was made on, where it must go on there; null: anywhere.
+    resume_on: Mapped[str | None] = mapped_column(String(4))
     fence: Mapped[int | None]
     worker: Mapped[str | None] = mapped_column(String(120))
     lease_until: Mapped[float | None]

@@ -22,14 +22,17 @@ def unit_features(network: Network, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def choose_exemplars(network: Network, batches: Iterable[Batch], count: int) -> dict[int, Tensor]:
+def choose_exemplars(
+    network: Network, batches: Iterable[Batch], count: int, alive: Callable[[], None] = lambda: None
+) -> dict[int, Tensor]:
     """Label → raw images uint8 [min(count, n), S, S, C] in herding order, by features of length one.
 
-    Every batch but the last must have the same size.
+    Every batch but the last must have the same size. alive: called for each class, see `Context`.
     """
     features, labels, images = _seen(network, batches)
     lists: dict[int, Tensor] = {}
     for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
+        alive()
         rows = (labels == label).nonzero().squeeze(1)
         lists[label] = images(rows[herd(features[rows], count)])
     return lists

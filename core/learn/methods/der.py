@@ -159,6 +159,7 @@ class Der(Method):
         found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.evaluation():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
+                ctx.alive()
                 items = Items.of(self.state["buffer"], part)
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits

@@ -128,7 +128,7 @@ class Expanding(Method):
             )
             return
         with ctx.evaluation():
-            exemplars.add(choose_exemplars(network, batches, share), ctx.task, share)
+            exemplars.add(choose_exemplars(network, batches, share, ctx.alive), ctx.task, share)
 
 
 def as_growing(ctx: Context) -> GrowingNetwork:

@@ -125,7 +125,7 @@ class Icarl(Method):
             return
         offset = ctx.network.first_class(ctx.head_task)
         with ctx.evaluation(), torch.no_grad():
-            chosen = choose_exemplars(ctx.network, batches, share)
+            chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
             exemplars.add(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)

@@ -12,12 +12,16 @@ class Alive(TypedDict):
 
 
 class Ready(TypedDict):
-    """What the service needs. A dead broker only slows it down; a full store still serves what it holds."""
+    """What the service needs. A dead broker only slows it down; a full store still serves what it holds.
+
+    `workers`, which do not count either: whether one reports, and whether one claims no jobs since it lost its device.
+    """
 
     status: Literal["ready", "not ready"]
     database: Literal["up", "down"]
     store: Literal["up", "down", "full"]
     broker: Literal["up", "down", "none"]
+    workers: Literal["up", "none", "device lost", "unknown"]
 
 
 class Start(TypedDict):

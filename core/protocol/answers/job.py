@@ -19,8 +19,9 @@ class Progress(TypedDict):
 
 
 class WaitingFor(TypedDict):
-    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), or the
-    model's base, whose weights are not there yet (base; without version and task)."""
+    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
+    base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
+    without version and task."""
 
     kind: str
     version: int | None

@@ -68,6 +68,7 @@ class Environment(TypedDict, total=False):
 
     `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
     give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
+    `devices`: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
     """
 
     torch: str
@@ -77,6 +78,7 @@ class Environment(TypedDict, total=False):
     precision: str
     deterministic: bool
     nondeterministic: list[str]
+    devices: list[str]
 
 
 class RandomInit(TypedDict):

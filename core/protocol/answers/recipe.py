@@ -71,6 +71,15 @@ class MergeOut(TypedDict, total=False):
     within: float | None
 
 
+class ResourcesOut(TypedDict, total=False):
+    """Where the job may run: device any, cpu or cuda, and CUDA devices at least. `resume`: same continues an
+    interrupted job only on the kind of device that it was begun on; any continues it anywhere."""
+
+    device: str
+    gpus: int
+    resume: str
+
+
 class RecipeOut(TypedDict, total=False):
     """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
 
@@ -92,5 +101,6 @@ class RecipeOut(TypedDict, total=False):
     data_report: str
     precision: str
     deterministic: bool
+    resources: ResourcesOut
     seed: int
     shards: int

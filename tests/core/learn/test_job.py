@@ -172,6 +172,17 @@ def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> 
     assert learned.digests == bench.learn_task(1).digests
 
 
+@pytest.mark.parametrize(("before", "devices"), [(["cuda"], ["cuda", "cpu"]), (["cpu"], None), ([], None)])
+def test_a_run_that_goes_on_on_another_kind_of_device_says_so_and_names_both(bench, before, devices) -> None:
+    again = bench.killed(bench.spec(1, None), Script([2], 3))
+    path = Path(again["snapshot"]) / "snapshot.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "devices": before}))
+    learned = bench.learn(again)
+    assert learned.result["environment"].get("devices") == devices
+    warned = any("started on cuda and continues on cpu" in text for text in learned.result["warnings"])
+    assert warned is (devices is not None)
+
+
 def test_validation_deploys_the_best_validated_epoch(bench) -> None:
     learned = bench.learn_task(1, validation=0.25, epochs=4)
     values = learned.metric("validation_accuracy")

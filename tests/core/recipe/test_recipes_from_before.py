@@ -32,6 +32,7 @@ NEW_FIELDS = {
     "data_report": "warn",
     "precision": "auto",
     "deterministic": True,
+    "resources": {"device": "any", "gpus": 1, "resume": "same"},
     "shards": 1,
 }
 """The same for a recipe's own fields."""

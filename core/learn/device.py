@@ -1,0 +1,24 @@
+"""The device of a job process: opened as its specification says, with the share of its memory that it may take."""
+
+from __future__ import annotations
+
+import torch
+
+from core.learn.precision import choose_device
+
+
+def open_device(name: str, memory_share: float = 1.0) -> torch.device:
+    """Return the device of that name; on a GPU, allocations beyond the share of its memory fail from now on.
+
+    Args:
+        name: `auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
+        memory_share: in (0, 1]; two workers on one GPU take half each.
+
+    Raises:
+        ValueError: a CUDA device is asked for by name and there is none.
+    """
+    device = choose_device(name)
+    if device.type == "cuda" and memory_share < 1:
+        # torch wants the index of a device; cuda without one is the current device.
+        torch.cuda.set_per_process_memory_fraction(memory_share, device.index or 0)
+    return device

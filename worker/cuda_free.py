@@ -1,0 +1,54 @@
+"""A check that a process has not opened CUDA: a child forked from one that has cannot use the GPU.
+
+`fork` copies neither the driver's threads nor its mappings in a usable form, and every child would fail with an error
+that names no cause. PYTORCH_NVML_BASED_CUDA_CHECK=1 lets torch count devices without opening CUDA; this shows that
+nothing else opened it.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+_DRIVER = re.compile(r"/\S*/libcuda\.so[.\d]*(?!\S)")
+_DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)")
+
+
+class CudaOpened(RuntimeError):
+    """CUDA is open in a process that is to be forked."""
+
+
+def require_cuda_free() -> None:
+    """Raise CudaOpened where this process has the CUDA driver mapped or an NVIDIA device open."""
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # no Linux: no NVIDIA driver to fork away from either
+        return
+    found = find_cuda(maps, _open_files())
+    if found:
+        raise CudaOpened(
+            f"The process that forks jobs has opened CUDA ({', '.join(found)}), so no job could use the GPU. Something "
+            "that it imports initialises CUDA: look for code that asks for a device when it is imported, such as a "
+            "package in PYTHONSTARTUP or sitecustomize, or another version of torch or triton."
+        )
+
+
+def find_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
+    """Return what of CUDA is open.
+
+    Args:
+        maps: lines of /proc/<pid>/maps.
+        files: targets of the links in /proc/<pid>/fd.
+    """
+    libraries = {match[0].strip() for line in maps if (match := _DRIVER.search(line))}
+    devices = {file for file in files if _DEVICE.fullmatch(file)}
+    return sorted(libraries | devices)
+
+
+def _open_files() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except OSError:
+            continue  # the descriptor of this listing itself, closed meanwhile
+    return found

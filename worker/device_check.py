@@ -1,0 +1,131 @@
+"""A look at the device that jobs are to run on, in a process of its own: `python -m worker.device_check auto|cpu|cuda`.
+
+It imports torch and opens CUDA, which the worker and its zygote must not, computes a product there, and prints a JSON
+line (`DeviceReport`).
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypedDict
+
+from core import failpoints, helper_process, machine
+
+CHECK_S = 120.0
+"""A cold disk may need long for the import of torch, and a GPU without persistence mode for its start."""
+ERROR_CHARACTERS = 500
+_DRIVER = Path("/proc/driver/nvidia/version")
+_SIDE = 256
+"""Rows and columns of the matrices that are multiplied."""
+
+
+class DeviceReport(TypedDict):
+    """What was found. problem: why CUDA cannot be used here; null: it can, or the check was not asked for it.
+
+    `driver` and `torch` are versions; memory is in bytes, of the first GPU, and null without one.
+    """
+
+    device: str
+    gpus: int
+    problem: str | None
+    name: str | None
+    driver: str | None
+    torch: str | None
+    free_bytes: int | None
+    total_bytes: int | None
+
+
+def check_device(asked: str) -> DeviceReport:
+    """Run the check in a process of its own.
+
+    Args:
+        asked: PERENNIAL_DEVICE: auto, cpu or cuda.
+    """
+    try:
+        done = helper_process.run_module("worker.device_check", asked, CHECK_S)
+    except subprocess.TimeoutExpired:
+        return without_cuda(f"The device does not answer within {CHECK_S:.0f} s.")
+    try:
+        report: DeviceReport = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]
+        return without_cuda(f"The check of the device ended with status {done.returncode}: {said}")
+    return report
+
+
+def driver_version() -> str | None:
+    """Return the version line of the NVIDIA driver; None: none is loaded."""
+    try:
+        return _DRIVER.read_text().splitlines()[0].partition(": ")[2].strip() or None
+    except (OSError, IndexError):
+        return None
+
+
+def look(asked: str) -> DeviceReport:
+    """Look at the device in this process."""
+    try:
+        failpoints.fail_device()
+        if asked == "cpu":
+            return without_cuda(None)
+        return _cuda()
+    except Exception as error:  # noqa: BLE001 - reported: whatever torch and the driver raise
+        return without_cuda(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
+
+
+def _cuda() -> DeviceReport:
+    import torch
+
+    report = without_cuda(None)
+    report["torch"] = str(torch.__version__)
+    if torch.version.cuda is None:
+        report["problem"] = (
+            f"torch {torch.__version__} is a CPU build. Install a CUDA build of the same version"
+            f"{'' if driver_version() else ' and the NVIDIA driver'}, or set PERENNIAL_DEVICE=cpu."
+        )
+        return report
+    if not torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # says why
+    count = torch.cuda.device_count()
+    if not count:
+        report["problem"] = (
+            "No GPU is visible to this process. Check CUDA_VISIBLE_DEVICES and the devices of the container."
+        )
+        return report
+    side = torch.ones(_SIDE, _SIDE, device="cuda")
+    total = float((side @ side).sum())
+    if total != float(_SIDE**3):
+        report["problem"] = f"The GPU computes {total} where {_SIDE**3} is right."
+        return report
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    report |= {
+        "device": "cuda",
+        "gpus": count,
+        "name": torch.cuda.get_device_name(0),
+        "free_bytes": free_bytes,
+        "total_bytes": total_bytes,
+    }
+    return report
+
+
+def without_cuda(problem: str | None) -> DeviceReport:
+    """Return the report of a machine on whose CPU jobs run; problem: why not on a GPU, if one was looked for."""
+    return {
+        "device": "cpu",
+        "gpus": 0,
+        "problem": problem,
+        "name": None,
+        "driver": driver_version(),
+        "torch": None,
+        "free_bytes": None,
+        "total_bytes": None,
+    }
+
+
+def is_check_needed(asked: str) -> bool:
+    """Tell whether a GPU is asked for, or the machine has a driver for one."""
+    return asked == "cuda" or (asked == "auto" and machine.with_cuda())
+
+
+if __name__ == "__main__":
+    print(json.dumps(look(sys.argv[1])))
