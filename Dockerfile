@@ -1,11 +1,12 @@
-# One image for API, worker and migrations; the command chooses. torch comes from the usual index, whose
-# build runs on CPUs and on CUDA; `--build-arg TORCH_INDEX=URL` takes another one, CPU only and far smaller.
+# One image for API, worker and migrations; the command chooses. torch is a build for CPUs alone, which is far smaller.
+# For GPUs: `--build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130`, or the index of another CUDA version that
+# the driver supports; an empty TORCH_INDEX takes PyPI's torch, which is a CUDA build too.
 # `--build-arg EXTRAS=onnx` adds what optional parts need, by their names in pyproject.toml.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE} AS build
-ARG TORCH_INDEX=
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG EXTRAS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build

@@ -96,7 +96,7 @@ def test_each_container_sees_only_the_passwords_that_it_needs(compose: dict[str,
     seen = {name: set(service.get("secrets", [])) for name, service in compose["services"].items()}
     ours = {"postgres-password", "redis-password", "store-secret-key", "webhook-key"}
     assert seen == {
-        **dict.fromkeys(("migrate", "api", "worker", "worker-gpu"), ours),
+        **dict.fromkeys(("migrate", "api", "worker", "worker-gpu", "worker-gpu-1"), ours),
         "postgres": {"postgres-password"},
         "redis": {"redis-password"},
         "minio": {"store-root-password"},
@@ -252,10 +252,32 @@ def test_the_commands_are_those_of_the_documentation(compose: dict[str, Any]) ->
     assert command("worker").startswith(worker) and command("worker-gpu").startswith(worker)
 
 
-def test_gpus_are_reserved_only_under_their_profile(compose: dict[str, Any]) -> None:
-    reserving = {name for name, service in compose["services"].items() if "deploy" in service}
-    assert reserving == {"worker-gpu"}
-    assert compose["services"]["worker-gpu"]["profiles"] == ["gpu"]
+def test_gpus_are_reserved_under_their_profiles_and_each_worker_sees_one(compose: dict[str, Any]) -> None:
+    reserving = {name: service for name, service in compose["services"].items() if "deploy" in service}
+    assert {name: service["profiles"] for name, service in reserving.items()} == {
+        "worker-gpu": ["gpu"],
+        "worker-gpu-1": ["two-gpus"],
+    }
+    for service in reserving.values():
+        assert service["environment"]["PERENNIAL_DEVICE"] == "cuda"
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    visible = [service["environment"]["CUDA_VISIBLE_DEVICES"] for service in reserving.values()]
+    assert sorted(visible) == ["0", "1"]
+
+
+def test_images_are_of_the_torch_for_their_device(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    index = "https://download.pytorch.org/whl"
+    for name, image, default in (
+        ("api", "perennial:0.1.0", f"${{TORCH_INDEX:-{index}/cpu}}"),
+        ("worker", "perennial:0.1.0", f"${{TORCH_INDEX:-{index}/cpu}}"),
+        ("worker-gpu", "perennial:0.1.0-cuda", f"${{TORCH_INDEX_CUDA:-{index}/cu130}}"),
+        ("worker-gpu-1", "perennial:0.1.0-cuda", f"${{TORCH_INDEX_CUDA:-{index}/cu130}}"),
+    ):
+        assert services[name]["image"] == image
+        assert services[name]["build"]["args"] == {"TORCH_INDEX": default}
+    assert f"ARG TORCH_INDEX={index}/cpu\n" in (ROOT / "Dockerfile").read_text()
 
 
 def test_redis_never_evicts_and_keeps_a_log(compose: dict[str, Any]) -> None:

@@ -4,9 +4,11 @@ It imports torch and opens CUDA, which the worker and its zygote must not, compu
 line (`DeviceReport`).
 """
 
+import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -92,6 +94,10 @@ def _cuda() -> DeviceReport:
             "No GPU is visible to this process. Check CUDA_VISIBLE_DEVICES and the devices of the container."
         )
         return report
+    name, capability = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
+    report["problem"] = find_arch_problem(name, capability, torch.cuda.get_arch_list())
+    if report["problem"] is not None:
+        return report
     side = torch.ones(_SIDE, _SIDE, device="cuda")
     total = float((side @ side).sum())
     if total != float(_SIDE**3):
@@ -101,11 +107,33 @@ def _cuda() -> DeviceReport:
     report |= {
         "device": "cuda",
         "gpus": count,
-        "name": torch.cuda.get_device_name(0),
+        "name": name,
         "free_bytes": free_bytes,
         "total_bytes": total_bytes,
     }
     return report
+
+
+def find_arch_problem(name: str, capability: tuple[int, int], built_for: Sequence[str]) -> str | None:
+    """Return why a build of torch has no kernels for a GPU; None where it has.
+
+    Args:
+        name: of the GPU.
+        capability: its compute capability.
+        built_for: torch's list, such as `sm_90` (machine code, for later devices of the same major number too) and
+            `compute_90` (code that the driver compiles for any later device).
+    """
+    for entry in built_for:
+        kind, _, digits = entry.partition("_")
+        number = int("".join(itertools.takewhile(str.isdigit, digits)))
+        built = divmod(number, 10)
+        if built <= capability and (kind == "compute" or built[0] == capability[0]):
+            return None
+    major, minor = capability
+    return (
+        f"torch is built for {', '.join(built_for)}, and {name} has compute capability {major}.{minor}. "
+        "Install a build of torch that supports it, or set PERENNIAL_DEVICE=cpu."
+    )
 
 
 def without_cuda(problem: str | None) -> DeviceReport:

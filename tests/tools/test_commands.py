@@ -15,6 +15,7 @@ from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
 from tools.service import lend_catalogue
+from worker.device_check import without_cuda
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,46 @@ def test_doctor_names_the_device_and_what_does_not_fit(monkeypatch: pytest.Monke
     else:
         assert "problem  device: PERENNIAL_DEVICE=cuda: no GPU can be used: torch " in output
         assert "is a CPU build. Install a CUDA build" in output
+
+
+@pytest.mark.parametrize(
+    ("asked", "probe", "line"),
+    [
+        (
+            "cuda",
+            {
+                "device": "cuda",
+                "gpus": 2,
+                "name": "NVIDIA H100",
+                "free_bytes": 60 << 30,
+                "total_bytes": 80 << 30,
+            },
+            "ok       device: NVIDIA H100, 2 visible, 60.0 of 80.0 GiB free, driver 580.1, torch 2.13.0+cu130",
+        ),
+        (
+            "auto",
+            {"problem": "torch 2.13.0+cpu is a CPU build."},
+            "problem  device: PERENNIAL_DEVICE=auto: the NVIDIA driver (580.1) is there, but no GPU can be used: "
+            "torch 2.13.0+cpu is a CPU build.",
+        ),
+        (
+            "cuda",
+            {"problem": "torch is built for sm_75, and NVIDIA X has compute capability 5.0."},
+            "problem  device: PERENNIAL_DEVICE=cuda: the NVIDIA driver (580.1) is there, but no GPU can be used: "
+            "torch is built for sm_75, and NVIDIA X has compute capability 5.0.",
+        ),
+    ],
+    ids=["usable", "CPU build", "other kernels"],
+)
+def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
+    monkeypatch: pytest.MonkeyPatch, asked: str, probe: dict[str, object], line: str
+) -> None:
+    monkeypatch.setenv("PERENNIAL_DEVICE", asked)
+    monkeypatch.setattr("core.machine.with_cuda", lambda: True)
+    monkeypatch.setattr(doctor, "driver_version", lambda: "580.1")
+    report = {**without_cuda(None), "torch": "2.13.0+cu130", **probe}
+    monkeypatch.setattr(doctor, "check_device", lambda device: report)
+    assert line in run(commands.doctor).output.splitlines()
 
 
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(

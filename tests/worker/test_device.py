@@ -9,7 +9,7 @@ from core.settings import Settings
 from tests.worker.conftest import within_limit
 from worker import device, device_check
 from worker.device import RECHECK_S, DeviceWatch
-from worker.device_check import DeviceReport, look
+from worker.device_check import DeviceReport, find_arch_problem, look
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -115,3 +115,40 @@ def test_the_check_says_what_does_not_fit_together() -> None:
     problem = look("cuda")["problem"]
     assert problem is not None and "is a CPU build" in problem and "PERENNIAL_DEVICE=cpu" in problem
     assert look("cpu")["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "fits"),
+    [
+        ((8, 6), ["sm_80", "sm_90"], True),
+        ((9, 0), ["sm_80", "sm_90a"], True),
+        ((12, 0), ["sm_90", "compute_90"], True),
+        ((12, 0), ["sm_90", "sm_100"], False),
+        ((7, 0), ["sm_75", "compute_75"], False),
+        ((8, 0), ["sm_86"], False),
+    ],
+)
+def test_kernels_run_on_later_devices_of_their_major_number(
+    capability: tuple[int, int], built_for: list[str], fits: bool
+) -> None:
+    problem = find_arch_problem("NVIDIA X", capability, built_for)
+    assert (problem is None) is fits
+    if problem is not None:
+        assert f"NVIDIA X has compute capability {capability[0]}.{capability[1]}" in problem
+
+
+def test_the_check_names_a_gpu_that_torch_has_no_kernels_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "get_device_name": "Tesla V100",
+        "get_device_capability": (7, 0),
+        "get_arch_list": ["sm_75", "sm_90"],
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    problem = look("auto")["problem"]
+    assert problem is not None and "torch is built for sm_75, sm_90, and Tesla V100" in problem

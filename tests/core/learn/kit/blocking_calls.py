@@ -9,12 +9,10 @@ answers each with a line {"per_step", "places", "digests"} or {"error"}.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
 import traceback
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,59 +21,10 @@ import simulated_device
 os.environ["PERENNIAL_TEST_DEVICE"] = simulated_device.NAME
 
 from conformance import Case, ForkServer
-
-from core.learn.loop import Loop
-from core.learn.method import Method
-from core.learn.methods import registry
+from step_counts import StepCounts
 
 
-class Steps:
-    """Counts blocking calls from the end of an epoch's first step to the end of its last; reports are left out."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.places: Counter[str] = Counter()
-        self._before: Counter[str] = Counter()
-
-    def watch(self) -> None:
-        """Count in all loops of this process from now on."""
-        step = Loop._step
-
-        def watched(loop: Loop, *args: Any, **kwargs: Any) -> None:
-            first = loop.position.batch == 0
-            step(loop, *args, **kwargs)
-            if not first:
-                self.steps += 1
-                self.places += simulated_device.calls.places - self._before
-            self._before = simulated_device.calls.places.copy()
-
-        Loop._step = watched  # type: ignore[method-assign,assignment]
-        Loop._report = _uncounted(Loop._report)  # type: ignore[method-assign]
-        kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
-        for kind in kinds:
-            if "forecast" in vars(kind):  # made for reports only
-                kind.forecast = _uncounted(kind.forecast)  # type: ignore[method-assign]
-
-    def taken(self) -> dict[str, Any]:
-        """Calls per step and their places, since the last time."""
-        steps, places = max(1, self.steps), self.places
-        self.steps, self.places = 0, Counter()
-        return {
-            "per_step": round(sum(places.values()) / steps, 2),
-            "places": {place: round(count / steps, 2) for place, count in places.most_common()},
-        }
-
-
-def _uncounted(call: Any) -> Any:
-    @functools.wraps(call)
-    def uncounted(*args: Any, **kwargs: Any) -> Any:
-        with simulated_device.calls.paused():
-            return call(*args, **kwargs)
-
-    return uncounted
-
-
-def answer(request: dict[str, Any], folder: Path, steps: Steps) -> dict[str, Any]:
+def answer(request: dict[str, Any], folder: Path, steps: StepCounts) -> dict[str, Any]:
     """Learn two tasks as the request says; what blocked in the second."""
     method, recipe = request["method"], request.get("recipe", {})
     simulated_device.backend.free = request.get("free_bytes", simulated_device.FREE_BYTES)
@@ -90,7 +39,7 @@ def answer(request: dict[str, Any], folder: Path, steps: Steps) -> dict[str, Any
 
 def main(folder: Path) -> None:
     """Answer the requests, line by line."""
-    steps = Steps()
+    steps = StepCounts(simulated_device.calls)
     steps.watch()
     for number, line in enumerate(sys.stdin):
         request = json.loads(line)

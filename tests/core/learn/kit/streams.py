@@ -19,7 +19,6 @@ import simulated_device
 import torch
 from recipes import complete
 from safetensors.torch import save_file
-from sklearn.datasets import load_digits
 
 from core.learn import image_packs, job, predicting
 from core.learn.method import Method
@@ -188,6 +187,8 @@ class Bench:
 
     def show_digits(self) -> None:
         """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at size 8."""
+        from sklearn.datasets import load_digits  # here alone: the kit also runs on GPU machines without it
+
         pixels, digits = load_digits(return_X_y=True)
         held_out = np.arange(len(digits)) % 6 == 0
         for task in range(1, len(self.classes) + 1):

@@ -1,0 +1,24 @@
+"""Call 2 on an accelerator: how fast is it beside plain PyTorch?
+
+    python -m bench.gpu.figures [--device cuda|cpu|sim] [--tiny] [--out gpu.json] [--budget 300] [--only STEP …]
+
+As `bench.gpu.check`, into the same file.
+"""
+
+import argparse
+import sys
+
+from bench.gpu.runner import add_options, run_program
+
+
+def main() -> int:
+    """Run the steps; the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser, "figures")
+    return run_program("figures", parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

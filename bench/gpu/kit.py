@@ -1,0 +1,105 @@
+"""The tests' kit for the steps: small streams of tasks, learned by the product's job, and the simulated device.
+
+The runner puts the kit on the path of each step's process, and names the device in `PERENNIAL_TEST_DEVICE`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import simulated_device
+import torch
+from conformance import SMALL
+from streams import Bench, Learned
+from torch import Tensor
+
+from core.learn.methods import registry
+from core.protocol.control_request import ControlRequest
+
+__all__ = ["SMALL", "Bench", "Learned"]
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORK_PARTS = ("backbone", "displacement", "head", "expert")
+TINY_METHODS = ("finetune", "der++", "ewc-online")
+
+
+def open_device(name: str) -> torch.device:
+    """Return the device by name, ready for use. Raises RuntimeError where it is not there."""
+    if name == simulated_device.NAME:
+        simulated_device.install()
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("CUDA is not available: run with --device cpu, or where a GPU is visible")
+    return torch.device(name)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def methods_of_run(tiny: bool) -> Sequence[str]:
+    """Return all methods; a few of different kinds for a dry run."""
+    return TINY_METHODS if tiny else tuple(registry.METHODS)
+
+
+def new_bench(folder: Path, device: str, architecture: dict[str, Any], **settings: Any) -> Bench:
+    """Return a bench whose images have three channels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Bench(folder, architecture=architecture, device=device, channels=3, **settings)
+
+
+def small_architecture(method: str, family: str) -> dict[str, Any]:
+    """Return a small network of this family, or of the first one that the method accepts."""
+    accepted = registry.get(method).accepts.architectures
+    return SMALL[family if accepted is None or family in accepted else accepted[0]]
+
+
+def network_weights(learned: Learned) -> dict[str, Tensor]:
+    """Return all tensors of the network that a run has stored."""
+    names = [part["name"] for part in learned.result["parts"] if part["name"].startswith(NETWORK_PARTS)]
+    return {f"{part}/{name}": t for part in names for name, t in learned.tensors(part).items()}
+
+
+def accuracies(learned: Learned) -> list[float]:
+    """Return the new version's accuracy on each task, in order of the tasks."""
+    cells = sorted((r for r in learned.result["results"] if r["version"] == "new"), key=lambda r: r["task"])
+    return [cell["correct"] / cell["total"] for cell in cells]
+
+
+class StepClock:
+    """A control that measures `steps` steps after `warm` others, and stops the run.
+
+    The host waits for the device at the two ends alone, so that steps overlap as they do in a job.
+    """
+
+    def __init__(self, device: torch.device, warm: int, steps: int) -> None:
+        self._device = device
+        self._warm = warm
+        self._steps = steps
+        self._done = 0
+        self._start = 0.0
+        self._end = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Count the step that ended; True: enough were measured."""
+        self._done += 1
+        if self._done in (self._warm, self._warm + self._steps):
+            synchronize(self._device)
+            self._start, self._end = self._end, time.perf_counter()
+        return self._done >= self._warm + self._steps
+
+    def take(self) -> ControlRequest:
+        """Stop."""
+        return ControlRequest.STOP
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Of the measured steps. Raises RuntimeError where the run ended before them."""
+        if self._done < self._warm + self._steps:
+            raise RuntimeError(f"the run took {self._done} steps, not {self._warm + self._steps}")
+        return (self._end - self._start) / self._steps

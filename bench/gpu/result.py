@@ -1,0 +1,83 @@
+"""The one JSON file of a run on an accelerator: each step's outcome, written as soon as the step ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from core.protocol.document import Document, Number
+
+Status = Literal["ok", "failed", "timed out", "not run"]
+
+
+class Machine(Document):
+    """The machine and the software that one step ran on. driver, cuda, cudnn: null without CUDA."""
+
+    device: str
+    card: str
+    torch: str
+    python: str
+    cores: int
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: int | None = None
+
+
+class StepResult(Document):
+    """The outcome of one step.
+
+    figures: what was measured, by name; of a step that failed, what it had measured until then.
+    seconds, limit_seconds: of the step's process. error: null when status is ok. log: the last lines of
+    output of a step that did not end well.
+    """
+
+    status: Status
+    seconds: Number
+    limit_seconds: Number
+    device: str
+    tiny: bool
+    machine: Machine | None = None
+    figures: dict[str, JsonValue] = Field(default_factory=dict)
+    error: str | None = None
+    log: list[str] = Field(default_factory=list)
+
+
+class Result(Document):
+    """All steps so far, by name."""
+
+    format: Literal[1] = 1
+    steps: dict[str, StepResult] = Field(default_factory=dict)
+
+    def is_done(self, name: str, device: str, tiny: bool) -> bool:
+        """True where a step has ended well on this kind of device at this size."""
+        step = self.steps.get(name)
+        return step is not None and (step.status, step.device, step.tiny) == ("ok", device, tiny)
+
+    def with_step(self, name: str, step: StepResult) -> Result:
+        """Return a result that also has this step's outcome, in place of an earlier one."""
+        return Result(steps={**self.steps, name: step})
+
+
+def read_result(path: Path) -> Result:
+    """Read a file of `write_result`; an empty result where there is none.
+
+    Raises:
+        ValueError: the file has another format.
+    """
+    return Result.from_json(json.loads(path.read_text())) if path.exists() else Result()
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Replace the file in one step: a process that is killed leaves the file before or the file after."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    content = {**result.to_json(), "format": result.format}
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

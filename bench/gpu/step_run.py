@@ -1,0 +1,112 @@
+"""One step while it runs: its device, its folder, and the figures that it has measured so far."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from worker.device_check import driver_version
+
+Case = TypeVar("Case")
+Figures = TypeVar("Figures")
+
+PROCESSES = 8
+"""At most so many at a time share one device: each holds half a gigabyte of it for its context."""
+
+
+@dataclass
+class StepRun:
+    """What a step gets, and where it reports to.
+
+    Attributes:
+        device: `cuda`, `cpu` or `sim`.
+        tiny: sizes that show that the code runs, and no figure.
+        folder: for files, removed after the step.
+        report: the file that its figures are written to as soon as they are known.
+    """
+
+    device: str
+    tiny: bool
+    folder: Path
+    report: Path
+    _figures: dict[str, Any] = field(default_factory=dict)
+    _problems: list[str] = field(default_factory=list)
+
+    def record(self, name: str, value: Any) -> None:
+        """Keep a figure; a step that is killed later has reported it."""
+        self._figures[name] = value
+        self._write()
+
+    def fail(self, problem: str) -> None:
+        """Note what was not as it should be, and go on: the step counts as failed at its end."""
+        self._problems.append(problem)
+        self._write()
+
+    @property
+    def error(self) -> str | None:
+        """All problems so far, a line each; None without any."""
+        return "\n".join(self._problems) or None
+
+    def map_cases(
+        self, work: Callable[[Case], Figures], cases: Sequence[Case]
+    ) -> Iterator[tuple[Case, Figures | str]]:
+        """Yield each case with the figures of `work`, or with the text of its error, in the order of their ends.
+
+        On a CUDA device several processes share the cases, since small networks leave it idle. `work` and
+        the cases must then be importable and picklable.
+        """
+        processes = min(PROCESSES, (os.cpu_count() or 2) // 2, len(cases))
+        if self.device != "cuda" or processes < 2:
+            for case in cases:
+                yield case, _attempt(work, case)
+            return
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            futures = {pool.submit(_attempt, work, case): case for case in cases}
+            for future in as_completed(futures):
+                error = future.exception()
+                yield futures[future], _text(error) if error else future.result()
+
+    def _write(self) -> None:
+        content = {
+            "machine": describe_machine(self.device),
+            "figures": self._figures,
+            "error": self.error,
+        }
+        temporary = self.report.with_suffix(".new")
+        temporary.write_text(json.dumps(content, ensure_ascii=False))
+        temporary.replace(self.report)
+
+
+def _attempt(work: Callable[[Case], Figures], case: Case) -> Figures | str:
+    try:
+        return work(case)
+    except Exception as error:  # noqa: BLE001 - the other cases go on; the caller records it
+        return _text(error)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def describe_machine(device: str) -> dict[str, Any]:
+    """Return the fields of `bench.gpu.result.Machine`."""
+    cuda = device == "cuda" and torch.cuda.is_available()
+    return {
+        "device": device,
+        "card": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count() or 1,
+        "driver": driver_version() if cuda else None,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,  # type: ignore[no-untyped-call]
+    }

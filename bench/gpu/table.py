@@ -1,0 +1,163 @@
+"""Makes `docs/gpu.md` of the result files of `bench.gpu.check` and `bench.gpu.figures`.
+
+    python -m bench.gpu.table [RESULT.json …] [--out docs/gpu.md]
+
+Without files, those in `bench/gpu/results` are taken: commit the result of a GPU there. Of several results of a step
+the last one counts, but one that ended well is not replaced by one that did not. Dry runs (`--tiny`, or another device
+than `cuda`) show that the code runs, and are named as that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from bench.gpu.result import Result, StepResult, read_result
+from bench.gpu.steps import STEPS, Step, format_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "gpu.md"
+TEMPLATE = Path(__file__).with_name("page.md")
+RESULTS = Path(__file__).with_name("results")
+PRINTED = "lines"
+"""The figure that holds what a program has printed."""
+CELL_CHARACTERS = 300
+"""Longer cells of a table are cut: the whole text is in the result file."""
+
+
+def main() -> int:
+    """Write the page; the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", nargs="*", type=Path, metavar="RESULT.json")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    options = parser.parse_args()
+    options.out.write_text(make_page(options.results or committed_results()), encoding="utf-8")
+    return 0
+
+
+def committed_results() -> list[Path]:
+    """Return the result files that the page of the repository is made of."""
+    return sorted(RESULTS.glob("*.json"))
+
+
+def make_page(files: Sequence[Path]) -> str:
+    """Return the page in Markdown."""
+    result = merge_results([read_result(file) for file in files])
+    template = TEMPLATE.read_text(encoding="utf-8")
+    return template.replace("{shown}", _describe_results(result)).replace("{plan}", format_plan())
+
+
+def merge_results(results: Sequence[Result]) -> Result:
+    """Return the last result of each step; one that ended well stays in place of one that did not."""
+    merged = Result()
+    for result in results:
+        for name, step in result.steps.items():
+            before = merged.steps.get(name)
+            if before is None or before.status != "ok" or step.status == "ok":
+                merged = merged.with_step(name, step)
+    return merged
+
+
+def _describe_results(result: Result) -> str:
+    """Return what was shown on a GPU, as sections; one sentence where nothing was."""
+    on_gpu = any(step.device == "cuda" and not step.tiny for step in result.steps.values())
+    if not result.steps:
+        return "No step has run on a GPU yet: every statement about CUDA rests on reading the code."
+    lines = (
+        [] if on_gpu else ["These are dry runs: they show that the steps run, and nothing about a GPU.", ""]
+    )
+    lines += [
+        *_machines(result),
+        "",
+        "| call | step | device | result | seconds |",
+        "| --- | --- | --- | --- | ---: |",
+    ]
+    lines += [_outcome_row(step, result.steps.get(name)) for name, step in STEPS.items()]
+    for name, step in STEPS.items():
+        if name in result.steps:
+            lines += ["", *_step_section(step, result.steps[name])]
+    return "\n".join(lines)
+
+
+def _machines(result: Result) -> list[str]:
+    """Return a line for each machine and software that steps ran on."""
+    lines: dict[str, None] = {}
+    for step in result.steps.values():
+        if (machine := step.machine) is not None:
+            versions = {"driver": machine.driver, "CUDA": machine.cuda, "cuDNN": machine.cudnn}
+            parts = [f"{name} {value}" for name, value in versions.items() if value is not None]
+            parts = [f"torch {machine.torch}", *parts, f"Python {machine.python}", f"{machine.cores} cores"]
+            lines[f"- {machine.device}: {machine.card}; {', '.join(parts)}."] = None
+    return list(lines)
+
+
+def _outcome_row(step: Step, outcome: StepResult | None) -> str:
+    if outcome is None:
+        return f"| `{step.program}` | {step.name} | – | **missing** | – |"
+    size = ", dry run" if outcome.tiny else ""
+    status = outcome.status if outcome.status == "ok" else f"**{outcome.status}**"
+    return f"| `{step.program}` | {step.name} | {outcome.device}{size} | {status} | {outcome.seconds} |"
+
+
+def _step_section(step: Step, outcome: StepResult) -> list[str]:
+    """Return what a step shows, why it did not end well, and its figures."""
+    lines = [f"### {step.name[0].upper()}{step.name[1:]}", "", f"Shows: {step.shows}."]
+    if outcome.error is not None:
+        errors = [f"- {_cell(line)}" for line in outcome.error.splitlines()]
+        lines += ["", f"The step is **{outcome.status}**:", "", *errors]
+    printed = outcome.figures.get(PRINTED)
+    plain = {name: v for name, v in outcome.figures.items() if name != PRINTED and not _is_table(v)}
+    if plain:
+        lines += ["", "| figure | value |", "| --- | --- |"]
+        lines += [f"| {_cell(name)} | {_cell(_text(value))} |" for name, value in plain.items()]
+    for name, value in outcome.figures.items():
+        if _is_table(value):
+            lines += ["", f"{_cell(name[0].upper() + name[1:])}:", "", *_table(value)]  # type: ignore[arg-type]
+    if isinstance(printed, list):
+        lines += ["", "```text", *map(str, printed), "```"]
+    return lines
+
+
+def _is_table(value: JsonValue) -> bool:
+    """Tell whether a figure is rows by name, of which one at least has columns."""
+    return isinstance(value, dict) and any(isinstance(row, dict) for row in value.values())
+
+
+def _table(rows: Mapping[str, JsonValue]) -> list[str]:
+    """Return rows by name; a row of rows, such as by number format, becomes one line each."""
+    flat: dict[str, Mapping[str, JsonValue]] = {}
+    for name, row in rows.items():
+        if isinstance(row, dict) and row and all(isinstance(cell, dict) for cell in row.values()):
+            flat |= {f"{name}, {kind}": inner for kind, inner in row.items() if isinstance(inner, dict)}
+        else:
+            flat[name] = row if isinstance(row, dict) else {"error": row}
+    columns = list(dict.fromkeys(column for row in flat.values() for column in row))
+    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    for name, cells in flat.items():
+        texts = [_cell(_text(cells[column])) if column in cells else "" for column in columns]
+        lines.append(f"| {_cell(name)} | {' | '.join(texts)} |")
+    return lines
+
+
+def _text(value: JsonValue) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(_text(item) for item in value) or "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _cell(text: str) -> str:
+    """Return text for one cell or one list item."""
+    line = " ".join(text.replace("|", "\\|").split())
+    return line if len(line) <= CELL_CHARACTERS else f"{line[:CELL_CHARACTERS]}…"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

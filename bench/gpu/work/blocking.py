@@ -1,0 +1,96 @@
+"""Calls in a training step for which the host waits for the device, by method and place."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import simulated_device
+import torch
+from step_counts import StepCounts
+
+from bench.gpu.kit import ROOT, Bench, methods_of_run, new_bench, open_device, small_architecture
+from bench.gpu.step_run import StepRun
+from core.learn.methods import registry
+
+
+class WarnedCalls:
+    """Calls of which CUDA warns in its debug mode, by place; none on a plain CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self.places: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count within the block."""
+        show = warnings.showwarning
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+
+            def count(
+                message: Warning | str,
+                category: type[Warning],
+                filename: str,
+                lineno: int,
+                file: TextIO | None = None,
+                line: str | None = None,
+            ) -> None:
+                if "synchroniz" in str(message):
+                    self.places[_place(Path(filename), lineno)] += 1
+                else:
+                    show(message, category, filename, lineno, file, line)
+
+            warnings.showwarning = count
+            self._warn(True)
+            try:
+                yield
+            finally:
+                self._warn(False)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing within the block."""
+        self._warn(False)
+        try:
+            yield
+        finally:
+            self._warn(True)
+
+    def _warn(self, on: bool) -> None:
+        if self._cuda:
+            torch.cuda.set_sync_debug_mode("warn" if on else "default")
+
+
+def count_blocking_calls(run: StepRun) -> None:
+    """Record calls per step of the second task, and where they are."""
+    device = open_device(run.device)
+    calls = WarnedCalls(device)
+    counts = StepCounts(simulated_device.calls if run.device == simulated_device.NAME else calls)
+    counts.watch()
+    figures: dict[str, Any] = {}
+    with calls.counted():
+        for name in methods_of_run(run.tiny):
+            method = registry.get(name)
+            bench = new_bench(run.folder / name, run.device, small_architecture(name, "small-resnet"))
+            bench.scenario = "class" if "class" in method.scenarios else method.scenarios[0]
+            try:
+                figures[name] = _count(bench, name, counts)
+            except Exception as error:  # noqa: BLE001 - the other methods are counted
+                run.fail(f"{name}: {type(error).__name__}: {error}"[:300])
+            run.record("methods", figures)
+
+
+def _count(bench: Bench, method: str, counts: StepCounts) -> dict[str, Any]:
+    first = bench.learn_task(1, method=method)
+    counts.taken()
+    bench.learn_task(2, first, method=method)
+    return counts.taken()
+
+
+def _place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"

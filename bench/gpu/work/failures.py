@@ -1,0 +1,85 @@
+"""Failures of the device: one that is not visible, and memory that runs out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bench.gpu.kit import SMALL, new_bench, open_device
+from bench.gpu.step_run import StepRun
+from core.learn.failures import kind_of
+
+ASK = """
+import json, sys
+from core.learn.failures import kind_of
+from core.learn.precision import choose_device
+said = {"auto": str(choose_device("auto"))}
+try:
+    choose_device("cuda")
+except Exception as error:
+    said |= {"kind": kind_of(error), "message": str(error)}
+print(json.dumps(said))
+"""
+ASK_S = 60
+LARGE = 20_000
+"""Images in one batch: more than a GPU holds of their activations."""
+LEFT_BYTES = 64 << 20
+"""Free memory in which a network fits and the libraries' workspaces do not."""
+
+
+def ask_for_absent_device(run: StepRun) -> None:
+    """Record the kind and the sentence for a device that is not visible, and the choice of `auto`."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=ASK_S,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    for name, value in answer.items():
+        run.record(name, value)
+    if answer.get("kind") != "device":
+        run.fail(f"a device that is not visible: the kind is {answer.get('kind')}, not device")
+    if answer["auto"] != "cpu":
+        run.fail(f"auto chose {answer['auto']} without a visible device")
+
+
+def run_out_of_memory(run: StepRun) -> None:
+    """Record the kind of failure for a batch that is too large and for a device that is full, then learn again."""
+    device = open_device(run.device)
+    large = new_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
+    found = _attempt(lambda: large.learn_task(1, method="finetune", batch_size=LARGE))
+    run.record(f"batch of {LARGE}", found)
+    if found["kind"] != "memory":
+        run.fail(f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}")
+    torch.cuda.empty_cache()
+    small = new_bench(run.folder / "small", run.device, SMALL["small-resnet"])
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
+    full = _attempt(lambda: small.learn_task(1, method="finetune"))
+    run.record("device full", full)
+    if full["kind"] not in ("memory", "none"):  # small enough for what is left on some devices
+        run.fail(f"device full: the kind is {full['kind']}, not memory: {full['message']}")
+    del held
+    torch.cuda.empty_cache()
+    again = _attempt(lambda: small.learn_task(1, method="finetune"))
+    run.record("afterwards", again)
+    if again["kind"] != "none":
+        run.fail(f"the process cannot learn after it had no memory: {again['message']}")
+
+
+def _attempt(work: Callable[[], object]) -> dict[str, Any]:
+    """Return the kind and the message of a failure; kind `none` for work that succeeds."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question
+        return {"kind": kind_of(error), "message": f"{type(error).__name__}: {error}"[:400]}
+    return {"kind": "none", "message": ""}

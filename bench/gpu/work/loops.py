@@ -1,0 +1,210 @@
+"""The product's training loop beside plain PyTorch on one device: the same network, batches and optimizer.
+
+Bare loops hold uint8 images on the device, pick rows, scale them and train in the product's number format, in
+channels_last where there are convolutions. Images are not augmented on either side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.gpu.kit import Bench, StepClock, new_bench, open_device, synchronize
+from bench.gpu.step_run import StepRun
+from core.ingest.dataset import open_dataset
+from core.learn import dataset
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.precision import Inputs, autocast, place
+
+LR, MOMENTUM = 0.01, 0.9
+GRAPH_WARM = 3
+"""Steps on a side stream before a capture, as torch asks for."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is trained: a network on `images` images of `size` pixels, in batches."""
+
+    architecture: str
+    size: int
+    batch: int
+    images: int
+    warm: int
+    steps: int
+
+
+TINY = Load("small-cnn", 8, 8, 32, 1, 2)
+
+
+def measure_resnet20(run: StepRun) -> None:
+    """ResNet-20 at 32 pixels."""
+    _measure(run, Load("resnet20", 32, 128, 2560, 10, 50))
+
+
+def measure_resnet18(run: StepRun) -> None:
+    """ResNet-18 at 32 pixels."""
+    _measure(run, Load("resnet18", 32, 256, 5120, 10, 50))
+
+
+def measure_resnet50(run: StepRun) -> None:
+    """ResNet-50 at 224 pixels."""
+    _measure(run, Load("resnet50", 224, 128, 512, 5, 25))
+
+
+def measure_vit(run: StepRun) -> None:
+    """ViT-B/16 at 224 pixels."""
+    _measure(run, Load("vit_b_16", 224, 128, 512, 5, 25))
+
+
+def _measure(run: StepRun, load: Load) -> None:
+    """Record images per second of each way; the compiler comes last, since it may take all the time that is left."""
+    device = open_device(run.device)
+    load = TINY if run.tiny else load
+    run.record("load", vars(load))
+    bench = new_bench(run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images)
+    bench.dataset(1, "train")
+    ways: dict[str, Callable[[], float]] = {
+        "product": lambda: product(bench, load, device),
+        "product, not deterministic": lambda: product(bench, load, device, deterministic=False),
+        "product, images on the host": lambda: product(
+            bench, load, device, on_host=True, deterministic=False
+        ),
+        "bare": lambda: bare(bench, load, device),
+        "bare, images on the host": lambda: bare(bench, load, device, on_host=True),
+        "bare, CUDA graph": lambda: graphed(bench, load, device),
+        "bare, compiled": lambda: bare(bench, load, device, compiled=True),
+    }
+    if device.type != "cuda":
+        run.record("left out", "CUDA graph and compiler: they are measured on CUDA alone")
+        del ways["bare, CUDA graph"], ways["bare, compiled"]
+    rates: dict[str, float] = {}
+    for name, way in ways.items():
+        try:
+            rates[name] = round(load.batch / way(), 1)
+        except Exception as error:  # noqa: BLE001 - the other ways are measured
+            run.fail(f"{name}: {type(error).__name__}: {error}"[:300])
+        run.record("images per second", rates)
+    if "bare" in rates:
+        run.record("over bare", {name: round(rate / rates["bare"], 3) for name, rate in rates.items()})
+
+
+def product(
+    bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, deterministic: bool = True
+) -> float:
+    """Return the seconds of a step of the job that a worker runs."""
+    epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
+    optimizer = {"lr": LR, "schedule": "constant"}
+    spec = bench.spec(
+        1,
+        None,
+        method="finetune",
+        epochs=epochs,
+        batch_size=load.batch,
+        augment="none",
+        deterministic=deterministic,
+        optimizer=optimizer,
+    )
+    clock = StepClock(device, load.warm, load.steps)
+    # As for images that would take more than half of the device's free memory.
+    share = 0.0 if on_host else dataset.DEVICE_SHARE
+    with mock.patch.object(dataset, "DEVICE_SHARE", share):
+        bench.learn(spec, clock)
+    return clock.seconds_per_step
+
+
+class BareStep:
+    """A network with a plain training step on uint8 images."""
+
+    def __init__(self, load: Load, device: torch.device, classes: int, compiled: bool = False) -> None:
+        names = tuple(str(label) for label in range(classes))
+        image = ImageSpec(load.size, 3)
+        network = build_network({"name": load.architecture}, image, "class", HeadSpec(names), seed=0)
+        place(network, device)
+        network.train()
+        self._device = device
+        self._inputs = Inputs(None, 3, device)
+        self._network: Network | Callable[[Tensor], Tensor] = torch.compile(network) if compiled else network
+        fused = device.type == "cuda"
+        self._optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, fused=fused)
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        """Take one step."""
+        self._optimizer.zero_grad(set_to_none=True)
+        with autocast(self._device):
+            logits = self._network(self._inputs(images))
+        functional.cross_entropy(logits.float(), labels).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+
+
+def bare(
+    bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, compiled: bool = False
+) -> float:
+    """Return the seconds of a plain step."""
+    step = BareStep(load, device, len(bench.task_classes(1)), compiled)
+    batches = _batches(bench, load, device, on_host)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
+        return _seconds(lambda: step(*next(batches)), load, device)
+
+
+def graphed(bench: Bench, load: Load, device: torch.device) -> float:
+    """Return the seconds of a step that replays forward, backward and optimizer from one CUDA graph."""
+    step = BareStep(load, device, len(bench.task_classes(1)))
+    batches = _batches(bench, load, device, on_host=False)
+    images, labels = (tensor.clone() for tensor in next(batches))
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(GRAPH_WARM):
+                step(images, labels)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step(images, labels)
+
+        def replay() -> None:
+            next_images, next_labels = next(batches)
+            images.copy_(next_images)
+            labels.copy_(next_labels)
+            graph.replay()
+
+        return _seconds(replay, load, device)
+
+
+def _batches(
+    bench: Bench, load: Load, device: torch.device, on_host: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield random batches on the device without end."""
+    pixels, targets = open_dataset(bench.dataset(1, "train"))
+    images, labels = torch.from_numpy(pixels.copy()), torch.from_numpy(targets.copy()).to(device)
+    if not on_host:
+        images = images.to(device)
+    pin = on_host and device.type == "cuda"
+    while True:
+        for rows in torch.randperm(len(images)).split(load.batch):  # type: ignore[no-untyped-call]
+            at = rows.to(device)
+            if on_host:
+                picked = images.index_select(0, rows)
+                picked = (picked.pin_memory() if pin else picked).to(device, non_blocking=True)
+            else:
+                picked = images.index_select(0, at)
+            yield picked, labels.index_select(0, at)
+
+
+def _seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
+    """Return the seconds of a step, of `load.steps` that are taken without waiting in between."""
+    for _ in range(load.warm):
+        step()
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(load.steps):
+        step()
+    synchronize(device)
+    return (time.perf_counter() - start) / load.steps

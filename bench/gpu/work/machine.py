@@ -1,0 +1,74 @@
+"""The ceilings of the machine: copies and matrix products, beside which other figures are read."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from bench.gpu.kit import open_device, synchronize
+from bench.gpu.step_run import StepRun
+
+PACKAGES = ("numpy", "pydantic", "safetensors", "scikit-learn", "timm", "torch", "torchvision", "triton")
+ROUNDS = 20
+
+
+def measure_ceilings(run: StepRun) -> None:
+    """Record versions, memory, GB/s of copies and TFLOP/s of products."""
+    device = open_device(run.device)
+    run.record("packages", {name: _version(name) for name in PACKAGES})
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        run.record("memory GB", round(properties.total_memory / 1e9, 1))
+        run.record("multiprocessors", properties.multi_processor_count)
+        run.record("compute capability", f"{properties.major}.{properties.minor}")
+    _measure_copies(run, device)
+    _measure_products(run, device)
+
+
+def _measure_copies(run: StepRun, device: torch.device) -> None:
+    """Record GB/s, bytes read and written counted on the device, bytes sent from the host."""
+    count, rounds = (1 << 16, 2) if run.tiny else (1 << 30, ROUNDS)  # float32
+    source = torch.rand(count, device=device)
+    target = torch.empty_like(source)
+    seconds = median_seconds(lambda: target.copy_(source), device, rounds)
+    run.record("copy on the device GB/s", round(2 * source.nbytes / seconds / 1e9, 1))
+    part, host = target[: count // 4], torch.empty(count // 4)
+    memories = {"pageable": host} | ({"pinned": host.pin_memory()} if run.device == "cuda" else {})
+    for name, memory in memories.items():
+        seconds = median_seconds(partial(part.copy_, memory), device, rounds // 2)
+        run.record(f"copy from the host, {name}, GB/s", round(memory.nbytes / seconds / 1e9, 2))
+
+
+def _measure_products(run: StepRun, device: torch.device) -> None:
+    """Record TFLOP/s of square products."""
+    side, rounds = (64, 2) if run.tiny else (8192, ROUNDS)
+    for dtype in (torch.bfloat16, torch.float32):
+        a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+        seconds = median_seconds(partial(torch.matmul, a, b), device, rounds)
+        name = str(dtype).removeprefix("torch.")
+        run.record(f"product {name} TFLOP/s", round(2 * side**3 / seconds / 1e12, 3))
+
+
+def median_seconds(work: Callable[[], object], device: torch.device, rounds: int) -> float:
+    """Return the median duration of `work`, on the device as well, after two runs that warm up."""
+    durations = []
+    for number in range(rounds + 2):
+        synchronize(device)
+        start = time.perf_counter()
+        work()
+        synchronize(device)
+        if number >= 2:
+            durations.append(time.perf_counter() - start)
+    return statistics.median(durations)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,117 @@
+"""Every method in every scenario: two tasks on the device beside the same two in float32 on the CPU."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.kit import (
+    Learned,
+    accuracies,
+    methods_of_run,
+    network_weights,
+    new_bench,
+    open_device,
+    small_architecture,
+)
+from bench.gpu.step_run import StepRun
+from core.learn.methods import registry
+
+HELD_OUT = 32
+MAX_ACCURACY_DIFFERENCE = 0.25
+"""Of 32 held-out images that a few steps have taught: eight answers. A method that learns nothing differs by more."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method in a scenario."""
+
+    method: str
+    scenario: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        """As the figures name it."""
+        return f"{self.method}, {self.scenario}"
+
+
+def compare_methods(run: StepRun) -> None:
+    """Record for each case and format seconds, accuracies on both devices and the distance of the weights."""
+    cases = [
+        Case(name, scenario, run.device)
+        for name in methods_of_run(run.tiny)
+        for scenario in registry.get(name).scenarios
+        if not run.tiny or scenario == "class"
+    ]
+    figures: dict[str, Any] = {}
+    for case, found in run.map_cases(compare_one, cases):
+        figures[case.name] = found
+        if isinstance(found, str):
+            run.fail(f"{case.name}: {found}")
+        else:
+            for precision, row in found.items():
+                if row["accuracy difference"] > MAX_ACCURACY_DIFFERENCE:
+                    run.fail(f"{case.name}, {precision}: accuracies {row['device']}, on the CPU {row['cpu']}")
+        run.record("cases", dict(sorted(figures.items())))
+
+
+def compare_one(case: Case) -> dict[str, Any]:
+    """Learn two tasks on the device in its own format and in float32, and on the CPU in float32.
+
+    `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
+    """
+    open_device(case.device)
+    with tempfile.TemporaryDirectory() as folder:
+        expected = _learn(case, "cpu", Path(folder) / "cpu", "float32")
+        rows = {}
+        for precision in ("auto", "float32"):
+            start = time.perf_counter()
+            learned = _learn(case, case.device, Path(folder) / precision, precision)
+            rows[precision] = {
+                "seconds": round(time.perf_counter() - start, 2),
+                **_compare(learned, expected),
+            }
+        return rows
+
+
+def _learn(case: Case, device: str, folder: Path, precision: str) -> Learned:
+    bench = new_bench(
+        folder,
+        device,
+        small_architecture(case.method, "small-resnet"),
+        scenario=case.scenario,
+        n_held_out=HELD_OUT,
+    )
+    return bench.stream(2, method=case.method, precision=precision)
+
+
+def _compare(learned: Learned, expected: Learned) -> dict[str, Any]:
+    pairs = list(zip(accuracies(learned), accuracies(expected), strict=True))
+    return {
+        "weights": round(weight_distance(learned, expected), 6),
+        "device": [round(a, 3) for a, _ in pairs],
+        "cpu": [round(b, 3) for _, b in pairs],
+        "accuracy difference": round(max(abs(a - b) for a, b in pairs), 3),
+    }
+
+
+def weight_distance(learned: Learned, expected: Learned) -> float:
+    """Return ‖learned − expected‖ / ‖expected‖ over all floating-point tensors.
+
+    Raises:
+        ValueError: the tensors have other names, or are not finite.
+    """
+    weights, others = network_weights(learned), network_weights(expected)
+    if weights.keys() != others.keys():
+        raise ValueError(f"other tensors than on the CPU: {sorted(weights.keys() ^ others.keys())[:5]}")
+    names = [name for name, tensor in others.items() if tensor.is_floating_point()]
+    apart = sum(float((weights[n].double() - others[n].double()).square().sum()) for n in names)
+    size = sum(float(others[n].double().square().sum()) for n in names)
+    if not math.isfinite(apart):
+        raise ValueError("weights are not finite")
+    return math.sqrt(apart / max(size, 1e-30))

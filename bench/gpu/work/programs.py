@@ -1,0 +1,49 @@
+"""The benchmarks of methods on this device, each run as its own program; their lines are the figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench.gpu.kit import ROOT
+from bench.gpu.step_run import StepRun
+
+METHODS = ("ewc", "lwf", "er", "der++", "gem", "dlcft", "dne")
+
+
+def run_costs(run: StepRun) -> None:
+    """Steps and updates of one method of each kind, beside fine-tuning."""
+    full = ["--methods", *METHODS, "--rounds", "1", "--threads", "8"]
+    tiny = ["--methods", "finetune", "--rounds", "1", "--images", "16", "--epochs", "1", "--batch", "4"]
+    _run(run, "costs", full, [*tiny, "--threads", "1"])
+
+
+def run_dlcft(run: StepRun) -> None:
+    """Linearised steps beside plain ones."""
+    tiny = ["--networks", "slim-resnet18", "--rounds", "1", "--batch", "2", "--size", "8"]
+    _run(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
+
+
+def run_dne(run: StepRun) -> None:
+    """Packed experts beside exact ones."""
+    _run(run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"])
+
+
+def run_optimizer_step(run: StepRun) -> None:
+    """OLOR beside the stock optimizers."""
+    _run(run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"])
+
+
+def _run(run: StepRun, program: str, full: list[str], tiny: list[str]) -> None:
+    """Run `bench.methods.PROGRAM` and record what it prints, line by line."""
+    arguments = tiny if run.tiny else full
+    command = [sys.executable, "-m", f"bench.methods.{program}", "--device", run.device, *arguments]
+    run.record("command", " ".join(command[1:]))
+    lines: list[str] = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            run.record("lines", lines)
+    if process.returncode:
+        run.fail(f"bench.methods.{program} ended with status {process.returncode}")

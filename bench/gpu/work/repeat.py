@@ -1,0 +1,134 @@
+"""The same bits again: repeated, and killed and resumed; and what deterministic kernels cost."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.kit import Learned, StepClock, new_bench, open_device
+from bench.gpu.step_run import StepRun
+from core.learn.methods import registry
+
+METHODS: dict[str, dict[str, Any]] = {
+    "finetune": {"name": "finetune"},
+    "der++": {"name": "der++"},
+    "ewc-online (kfac)": {"name": "ewc-online", "curvature": "kfac"},
+    "dlcft": {"name": "dlcft"},
+    "dne": {"name": "dne"},
+}
+NETWORKS = ("resnet20", "small-cnn", "vit", "dne")
+"""Three for all methods that take any network; `dne` is the one that the method of this name takes."""
+IMAGES, BATCH, EPOCHS = 96, 8, 2  # 24 steps
+SNAPSHOT_AT, KILL_AT = 13, 15
+PRICED = ("resnet20", "small-cnn", "vit")
+PRICE_STEPS, PRICE_BATCH, WARM = 50, 128, 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method on a network, by deterministic kernels or not."""
+
+    method: str
+    network: str
+    device: str
+    deterministic: bool
+
+    @property
+    def name(self) -> str:
+        """As the figures name it."""
+        return f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
+
+
+def repeat_and_resume(run: StepRun) -> None:
+    """Record for each case whether the bits are equal, then the price of deterministic kernels.
+
+    Equal bits are required wherever the recipe does not give them up.
+    """
+    methods = ("finetune", "der++") if run.tiny else tuple(METHODS)
+    networks = ("small-cnn",) if run.tiny else NETWORKS
+    cases = [
+        Case(method, network, run.device, kind)
+        for kind in (True, False)
+        for method in methods
+        for network in networks
+        if _is_accepted(method, network)
+    ]
+    figures: dict[str, Any] = {}
+    for case, found in run.map_cases(repeat_one, cases):
+        figures[case.name] = found
+        if isinstance(found, str):
+            run.fail(f"{case.name}: {found}")
+        elif case.deterministic and not (found["repeat"] and found["resume"]):
+            run.fail(f"{case.name}: other bits in {', '.join(found['parts'])}")
+        run.record("cases", dict(sorted(figures.items())))
+    measure_price(run)
+
+
+def _is_accepted(method: str, network: str) -> bool:
+    accepted = registry.get(METHODS[method]["name"]).accepts.architectures
+    return network != "dne" if accepted is None else network in accepted
+
+
+def repeat_one(case: Case) -> dict[str, Any]:
+    """Learn the second task three times: twice alike, once killed and resumed."""
+    open_device(case.device)
+    recipe: dict[str, Any] = {
+        "method": METHODS[case.method],
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+        "deterministic": case.deterministic,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = new_bench(Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16)
+        first = bench.learn_task(1, **recipe)
+        second, again = (bench.learn_task(2, first, **recipe) for _ in range(2))
+        resumed = bench.resumed(2, first, SNAPSHOT_AT, KILL_AT, **recipe)
+        return _compare(second, again, resumed)
+
+
+def _compare(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any]:
+    digests = second.digests
+    other = {
+        part
+        for run in (again, resumed)
+        for part in digests.keys() | run.digests.keys()
+        if digests.get(part) != run.digests.get(part)
+    }
+    return {
+        "repeat": again.digests == digests,
+        "resume": resumed.digests == digests,
+        "parts": sorted(other),
+        "nondeterministic": second.result["environment"]["nondeterministic"],
+    }
+
+
+def measure_price(run: StepRun) -> None:
+    """Record milliseconds of a step of `finetune`, deterministic and not."""
+    device = open_device(run.device)
+    warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
+    figures: dict[str, Any] = {}
+    for network in PRICED[1:2] if run.tiny else PRICED:
+        folder = run.folder / f"price-{network}"
+        bench = new_bench(folder, run.device, {"name": network}, size=32, n=batch * (warm + steps + 1))
+        took = {}
+        for deterministic in (True, False):
+            clock = StepClock(device, warm, steps)
+            spec = bench.spec(
+                1,
+                None,
+                method="finetune",
+                epochs=1,
+                batch_size=batch,
+                augment="none",
+                deterministic=deterministic,
+            )
+            bench.learn(spec, clock)
+            took[deterministic] = clock.seconds_per_step
+        figures[network] = {
+            "deterministic ms": round(1000 * took[True], 3),
+            "not deterministic ms": round(1000 * took[False], 3),
+            "price": round(took[True] / took[False], 3),
+        }
+        run.record("price of deterministic kernels", figures)

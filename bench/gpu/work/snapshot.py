@@ -1,0 +1,31 @@
+"""Seconds of a snapshot of 1 GB: the copy to the host, and the file with its sync."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from bench.gpu.kit import open_device, synchronize
+from bench.gpu.step_run import StepRun
+from core.learn.state import save_tensors, sync
+
+TENSORS, ELEMENTS = 100, 2_500_000  # of float32: 1 GB
+TINY_ELEMENTS = 1_000
+
+
+def write_gigabyte(run: StepRun) -> None:
+    """Record bytes, seconds of the copy and of the file, as a job writes its snapshots."""
+    device = open_device(run.device)
+    count = TINY_ELEMENTS if run.tiny else ELEMENTS
+    tensors = {str(number): torch.rand(count, device=device) for number in range(TENSORS)}
+    synchronize(device)
+    start = time.perf_counter()
+    copies = {name: tensor.cpu() for name, tensor in tensors.items()}
+    copied = time.perf_counter()
+    save_tensors(copies, run.folder / "snapshot.safetensors")
+    sync(run.folder)
+    written = time.perf_counter()
+    run.record("bytes", sum(tensor.nbytes for tensor in copies.values()))
+    run.record("copy s", round(copied - start, 3))
+    run.record("file s", round(written - copied, 3))
