@@ -139,7 +139,7 @@ def run_call(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["check", "figures"])
+@pytest.mark.parametrize("program", ["check", pytest.param("figures", marks=pytest.mark.campaign)])
 def test_a_call_runs_a_cheap_step(program: str, tmp_path: Path) -> None:
     step = {"check": "machine", "figures": "snapshot"}[program]
     out = tmp_path / "gpu.json"
