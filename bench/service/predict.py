@@ -1,61 +1,198 @@
-"""Milliseconds of a prediction over HTTP on the base for photos, beside its parts in this process.
+"""Predictions over HTTP on the packaged bases, beside the version's own network in this process.
 
-    python -m bench.service.predict --photos FOLDER [--rounds 15] [--threads 1]
+    python -m bench.service.predict --photos FOLDER [--seconds 4] [--threads 1] [--sizes 32 224]
+        [--clients 1 4 16 64] [--photos-per-request 1 8 32] [--compared 1000]
 
-FOLDER has photos as `<class>/<image>`, of two classes or more. A model with nothing but a name learns forty of them.
-Each round asks for the same photos over HTTP, decodes them as the service does, and passes them through the bare
-network in torch with as many threads; medians of all rounds. What is left are HTTP, two processes that are asked, and
-probabilities.
+FOLDER has photos as `<class>/<image>`, of two classes or more. For each size two owners have a model of the packaged
+base, which learns forty of them. Printed are:
+
+- the first answer of a version after it was promoted, and the engine of answers once it is steady;
+- images/s, p50 and p99 for each number of clients and of photos in a request. Before and after each cell the
+  version's own graph answers in ONNX Runtime, and its network in torch, with as many threads and without decoding,
+  HTTP or another process: ratios are to these. `ONNX + decoding` decodes the photos as well, one after the other;
+- both owners at once: images/s of each;
+- answers of the service beside the version's own in torch, for `--compared` photos: labels that differ, and the
+  largest difference of a probability.
 """
 
 import argparse
+import json
+import subprocess
+import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
+from urllib.parse import urlsplit
 
 import numpy as np
+import onnxruntime
 import torch
+from numpy.typing import NDArray
+from sqlalchemy import select
 
 from core import imagenet_base
+from core.db.session import Database
+from core.db.tables import Owner
 from core.ingest.images import decode
 from core.ingest.resizing import Resizing
-from core.learn.networks import ImageSpec, build_backbone
-from core.learn.networks.timm_names import pretrained
+from core.learn import predicting
+from core.learn.method import Method
+from core.learn.networks import Network
+from core.learn.onnx import graph
+from core.learn.onnx.answers import Answers
+from core.packaged_base import PACKAGED
+from core.protocol.export_job import INPUT
+from core.protocol.manifest import Manifest
+from core.requests.actor import Actor
+from core.requests.predictions import predictable
+from core.settings import Settings
+from core.store import open_store
+from core.store.blobs import Blobs
 from perennial import Perennial
 from tools import service
 
-CLASSES, IMAGES, ASKED = 2, 20, (1, 16)
+CLASSES, IMAGES = 2, 20
+BASES = {32: PACKAGED, 224: imagenet_base.NAME}
 MAX_PIXELS = 50_000_000
+BODIES = 8
+"""Different requests of each kind that clients send."""
+BARE_BATCH = 16
+BARE_S = 1.0
+STEADY_S = 180.0
+BOUNDARY = "predict-bench"
+
+
+@dataclass
+class Bare:
+    """The version's own network, and its graph, in this process."""
+
+    manifest: Manifest
+    network: Network
+    method: Method
+    run: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+
+    def decode(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
+        """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
+        image = self.manifest.image
+        resizing = Resizing(image.crop, image.interpolation)
+        pixels = [
+            decode(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing) for photo in photos
+        ]
+        return np.stack(pixels)
+
+    def probabilities(self, pixels: NDArray[np.uint8]) -> tuple[list[str], NDArray[np.float32]]:
+        """Return labels and probabilities as the version answers in torch."""
+        manifest = self.manifest
+        return predicting.predict(
+            self.network,
+            pixels,
+            normalise=manifest.normalise,
+            batch=BARE_BATCH,
+            scores=self.method.predict_logits,
+            temperature=manifest.divisor,
+        )
+
+
+@dataclass
+class Rates:
+    """Images per second without a service, measured again and again: of torch, ONNX Runtime, and that with decoding."""
+
+    torch: list[float] = field(default_factory=list)
+    onnx: list[float] = field(default_factory=list)
+    decoding: list[float] = field(default_factory=list)
+
+    def add(self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S) -> tuple[float, float]:
+        """Measure each once more; returns the two of ONNX Runtime."""
+        photos = photos[:BARE_BATCH]
+        pixels = bare.decode(photos)
+        self.torch.append(_rate(lambda: bare.probabilities(pixels), len(pixels), seconds))
+        self.onnx.append(_rate(lambda: bare.run(pixels), len(pixels), seconds))
+        self.decoding.append(_rate(lambda: bare.run(bare.decode(photos)), len(pixels), seconds))
+        return self.onnx[-1], self.decoding[-1]
 
 
 def main() -> None:
-    """Print a table with a row for each number of images."""
+    """Print a table for each size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--photos", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="+", choices=sorted(BASES), default=sorted(BASES))
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--photos-per-request", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--compared", type=int, default=1000)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     labels = sorted(path for path in options.photos.iterdir() if path.is_dir())[:CLASSES]
-    photos = [(label.name, path) for label in labels for path in sorted(label.iterdir())[:IMAGES]]
+    photos = [(label.name, path) for label in labels for path in sorted(label.iterdir())]
     settings = {"PERENNIAL_THREADS": str(options.threads)}
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data", settings) as running:
-        client = Perennial(running.key, base_url=running.url)
-        client.models.create("photos", "class")
-        client.submit("photos", write_archive(photos, Path(folder) / "photos.zip")).wait(600)
-        print(
-            "| images | over HTTP | decoding | bare network | HTTP ÷ both |\n| --- | --- | --- | --- | --- |"
-        )
-        for asked in ASKED:
-            files = [path.read_bytes() for _, path in photos[:asked]]
-            whole, decoding, network = measure(client, files, options.rounds)
-            share = whole / (decoding + network)
-            print(f"| {asked} | {whole:.1f} ms | {decoding:.1f} ms | {network:.1f} ms | {share:.2f} |")
+    with tempfile.TemporaryDirectory() as name, service.running(Path(name) / "data", settings) as running:
+        for size in options.sizes:
+            measure_size(running, photos, size, Path(name), options)
+
+
+def measure_size(
+    running: service.Service,
+    photos: list[tuple[str, Path]],
+    size: int,
+    folder: Path,
+    options: argparse.Namespace,
+) -> None:
+    """Print what the base for images of one size shows."""
+    owners = [f"first-{size}", f"second-{size}"]
+    admin = Perennial(running.key, base_url=running.url)
+    keys = [admin.keys.create("bench", owner=owner).secret for owner in owners]
+    archive = write_archive(choose_lesson(photos), folder / f"{size}.zip")
+    for key in keys:
+        client = Perennial(key, base_url=running.url)
+        client.models.create("photos", "class", base=BASES[size], image={"size": size, "channels": 3})
+        client.submit("photos", archive).wait(600)
+    files = [path for _, path in photos]
+    print(f"\n## {BASES[size]}, {size} px")
+    client = Perennial(keys[0], base_url=running.url)
+    begin = time.perf_counter()
+    answer = client.predict("photos", files[:1])
+    print(f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms", engine_of(answer))
+    for key in keys:
+        become_steady(Perennial(key, base_url=running.url), files)
+    bare = load_bare(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
+    compare_answers(client, bare, files[: options.compared])
+    rates = Rates()
+    print(
+        "| clients | photos | images/s | p50 ms | p99 ms | ÷ bare ONNX | ÷ ONNX + decoding |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |"
+    )
+    for clients in options.clients:
+        for count in options.photos_per_request:
+            before = rates.add(bare, files)
+            # 64 are more than one owner may have under way.
+            used = keys if clients > 16 else keys[:1]
+            taken = run_load(running, used, files, folder, clients, count, options.seconds)
+            onnx, decoding = (mean(pair) for pair in zip(before, rates.add(bare, files), strict=True))
+            rate = len(taken) * count / options.seconds
+            p50, p99 = np.percentile(taken, (50, 99)) * 1000 if taken else (float("nan"),) * 2
+            print(
+                f"| {clients} | {count} | {rate:.1f} | {p50:.0f} | {p99:.0f} | {rate / onnx:.2f} |"
+                f" {rate / decoding:.2f} |",
+                flush=True,
+            )
+    print(
+        f"bare, images/s: torch {median(rates.torch):.1f}, ONNX {median(rates.onnx):.1f},"
+        f" ONNX + decoding {median(rates.decoding):.1f}"
+    )
+    measure_two_owners(running, keys, files, folder, options.seconds)
+
+
+def choose_lesson(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """Return the last photos of each class: the first ones are asked about."""
+    labels = sorted({label for label, _ in photos})
+    return [one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]]
 
 
 def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
@@ -66,34 +203,142 @@ def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
     return path
 
 
-def measure(client: Perennial, files: list[bytes], rounds: int) -> tuple[float, float, float]:
-    """Return the medians of a prediction over HTTP, of decoding and of the network alone, in milliseconds."""
-    known = pretrained(imagenet_base.MODEL)
-    size, resizing = 224, Resizing(float(known.crop), known.interpolation)
-    image = ImageSpec(size, 3)
-    # Random weights: they take as long.
-    network = build_backbone(imagenet_base.ARCHITECTURE, image, torch.Generator().manual_seed(0)).eval()
-    pixels = [decode(file, size, 3, MAX_PIXELS, resizing) for file in files]
-    tensor = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float().div(255)
+def become_steady(client: Perennial, files: Sequence[Path]) -> None:
+    """Ask until answers name ONNX Runtime, at most for `STEADY_S`, and print how long that took."""
+    begin = time.monotonic()
+    engine = "engine not named"
+    while time.monotonic() < begin + STEADY_S:
+        engine = engine_of(client.predict("photos", files[:64]))
+        if engine != "torch":
+            break
+        time.sleep(0.2)
+    print(f"steady after {time.monotonic() - begin:.1f} s: {engine}")
 
-    def answer() -> None:
-        with torch.inference_mode():
-            network(tensor)
 
-    steps: tuple[Callable[[], object], ...] = (
-        lambda: client.predict("photos", files),
-        lambda: [decode(file, size, 3, MAX_PIXELS, resizing) for file in files],
-        answer,
+def engine_of(answer: object) -> str:
+    """Return what an answer names; services before engines name none."""
+    return str(getattr(answer, "engine", None) or "engine not named")
+
+
+def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
+    """Load the owner's version from the service's data, and make its graph."""
+    settings = Settings(data_dir=data)
+    db = Database(settings.resolved_database_url)
+    with db.read() as session:
+        owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
+    found = predictable(db, Actor(owner_id, None, "read"), "photos", "production", None)
+    blobs = Blobs(open_store(settings), settings.folder("cache"))
+    paths = {name: Path(path) for name, path in found.paths(blobs).items()}
+    db.close()
+    manifest = found.manifest
+    network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+    answers = Answers(network, method, manifest.normalise, manifest.image.channels, manifest.divisor)
+    folder.mkdir()
+    file = graph.write(answers, manifest.image.channels, manifest.image.size, folder)[0]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(folder / file, options, providers=["CPUExecutionProvider"])
+
+    def run(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        probabilities: NDArray[np.float32] = session.run(
+            None, {INPUT: np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))}
+        )[0]
+        return probabilities
+
+    return Bare(manifest, network, method, run)
+
+
+def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
+    """Print how far answers of the service are from the version's own."""
+    labels, differences = 0, [0.0]
+    classes = list(bare.manifest.classes or [])
+    for begin in range(0, len(files), 50):
+        some = files[begin : begin + 50]
+        own_labels, own = bare.probabilities(bare.decode(some))
+        answer = client.predict("photos", some)
+        for item, label, row in zip(answer.predictions, own_labels, own, strict=True):
+            labels += item.label != label
+            differences += [abs(item.probabilities[name] - p) for name, p in zip(classes, row, strict=True)]
+    print(
+        f"{len(files)} photos beside the version's own answers: {labels} other labels, largest difference of a"
+        f" probability {max(differences):.1e}"
     )
-    taken: list[list[float]] = [[] for _ in steps]
-    for number in range(rounds + 1):  # the first one warms up
-        for step, found in zip(steps, taken, strict=True):
-            begin = time.perf_counter()
-            step()
-            if number:
-                found.append((time.perf_counter() - begin) * 1000)
-    whole, decoding, bare = (median(found) for found in taken)
-    return whole, decoding, bare
+
+
+def run_load(
+    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    seconds: float,
+) -> list[float]:  # fmt: skip
+    """Return the seconds of each request that clients got answered."""
+    process = start_load(running, keys, files, folder, clients, count, seconds)
+    return finish_load(process)
+
+
+def start_load(
+    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    seconds: float,
+) -> "subprocess.Popen[str]":  # fmt: skip
+    """Start clients in a process of their own."""
+    address = urlsplit(running.url)
+    bodies = []
+    for number in range(BODIES):
+        path = folder / f"body-{count}-{number}"
+        path.write_bytes(write_form([files[(number * count + at) % len(files)] for at in range(count)]))
+        bodies.append(str(path))
+    load = {
+        "host": address.hostname, "port": address.port, "keys": list(keys), "bodies": bodies, "clients": clients,
+        "path": "/v1/models/photos/versions/production/predict",
+        "type": f"multipart/form-data; boundary={BOUNDARY}", "seconds": seconds,
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.service.predict_load"],
+        cwd=service.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(load))
+    process.stdin.close()
+    return process
+
+
+def finish_load(process: "subprocess.Popen[str]") -> list[float]:
+    """Return what the clients measured."""
+    assert process.stdout is not None
+    taken: list[float] = json.loads(process.stdout.read())
+    if process.wait():
+        raise RuntimeError("clients failed")
+    return taken
+
+
+def write_form(files: Sequence[Path]) -> bytes:
+    """Return the body of a request with these photos."""
+    parts = []
+    for file in files:
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
+        parts += [head.encode(), file.read_bytes(), b"\r\n"]
+    return b"".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
+
+
+def measure_two_owners(
+    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, seconds: float
+) -> None:
+    """Print what one owner with sixteen clients and another with one get at the same time."""
+    greedy = start_load(running, keys[:1], files, folder, 16, 8, seconds)
+    modest = start_load(running, keys[1:], files, folder, 1, 1, seconds)
+    many, few = finish_load(greedy), finish_load(modest)
+    print(
+        f"two owners: 16 clients of 8 photos {len(many) * 8 / seconds:.1f} images/s, p50"
+        f" {median(many) * 1000:.0f} ms; beside them 1 client of 1 photo {len(few) / seconds:.1f} images/s, p50"
+        f" {median(few) * 1000:.0f} ms"
+    )
+
+
+def _rate(call: Callable[[], object], images: int, seconds: float) -> float:
+    call()
+    begin, calls = time.perf_counter(), 0
+    while time.perf_counter() < begin + seconds:
+        call()
+        calls += 1
+    return calls * images / (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":
