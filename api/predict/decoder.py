@@ -114,6 +114,10 @@ class ImageDecoder:
                     so_far.found.append(CRASHED)
         return so_far
 
+    def end(self) -> None:
+        """End the process; the next request starts another."""
+        self._end()
+
     def close(self) -> None:
         """End the process; no further requests."""
         self._closed = True

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -23,6 +24,20 @@ log = structlog.get_logger(__name__)
 START_S = 120.0
 _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 """What the helper calls a refusal, where it is not the request's form."""
+
+
+@dataclass
+class Answered:
+    """Answers to images, JSON each, and the engines that gave them (`core.protocol.answers.predict.Engine`)."""
+
+    items: list[bytes] = field(default_factory=list)
+    engines: set[str] = field(default_factory=set)
+
+    def add(self, more: "Answered") -> None:
+        """Append answers to further images."""
+        if more.items:
+            self.items += more.items
+            self.engines |= more.engines
 
 
 class NetworkProcess:
@@ -50,8 +65,8 @@ class NetworkProcess:
         self._closed = True
         self._end()
 
-    def ask(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> list[bytes]:
-        """The JSON of an answer for each of the first images, at least one.
+    def ask(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+        """The answers to the first images, at least one.
 
         Args:
             header: JSON, see `core.work.predict.answers`.
@@ -71,7 +86,8 @@ class NetworkProcess:
                 write_message(process.stdin, message)
             status = json.loads(read_message(process.stdout))
             items = read_message(process.stdout).split(b"\n") if status.get("ok") else []
-        except (EOFError, OSError, ValueError, struct.error):
+            engines = {str(status["engine"])} if items else set()
+        except (EOFError, OSError, ValueError, KeyError, struct.error):
             self._end()
             log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
             if expired.is_set():
@@ -85,7 +101,13 @@ class NetworkProcess:
             raise _ERRORS.get(str(status.get("kind")), Invalid)(status["detail"])
         if not 1 <= len(items) <= len(pixels):
             raise Unavailable("The predict helper did not answer what it was asked; try again.")
-        return items
+        for note in status.get("notes", ()):
+            log.info("predictions stay with torch", **note)
+        return Answered(items, engines)
+
+    def end(self) -> None:
+        """End the process; the next question starts another."""
+        self._end()
 
     def running(self) -> subprocess.Popen[bytes]:
         """The process, started if there is none, and ready. Raises Unavailable."""

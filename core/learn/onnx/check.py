@@ -60,12 +60,14 @@ def check(
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
+    most: int = MAX_HELD_OUT,
 ) -> Checked:
     """Compare a graph with the version that it was made of.
 
     Args:
         image: size and channels.
         held_out: task to images [N, size, size, channels] that the version knows.
+        most: of these that are compared, of all tasks together.
 
     Raises:
         ExportFailed: ONNX Runtime cannot run it for some size of batch, or it answers otherwise.
@@ -73,9 +75,9 @@ def check(
     size, channels = image
     rng = np.random.default_rng(_SEED)
     noise = [rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES]
-    run = _session(path, threads)
+    run = open_graph(path, threads)
     worst, tolerance, seen = 0.0, 0.0, 0
-    for batch, tasks in _questions(answers, noise, held_out):
+    for batch, tasks in _questions(answers, noise, held_out, most):
         found = run(batch)
         for task in tasks:
             ours, may = _expected(answers, batch, task, normalise)
@@ -147,23 +149,26 @@ def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], l
 
 
 def _questions(
-    answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images]
+    answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Batches, and the heads that are asked about each."""
     for batch in noise:
         yield batch, list(answers.tasks)
-    share, most = max(1, MAX_HELD_OUT // max(1, len(held_out))), max(BATCHES)
-    for task, images in list(held_out.items())[:MAX_HELD_OUT]:
+    share, batch_size = max(1, most // max(1, len(held_out))), max(BATCHES)
+    for task, images in list(held_out.items())[:most]:
         heads: list[int | None] = [head for head in (task, None) if head in answers.tasks]
-        for start in range(0, min(share, len(images)), most):
-            yield images[start : min(share, start + most)], heads
+        for start in range(0, min(share, len(images)), batch_size):
+            yield images[start : min(share, start + batch_size)], heads
 
 
-def _session(path: Path, threads: int) -> Run:
+def open_graph(path: Path, threads: int) -> Run:
+    """Load a graph into ONNX Runtime. Raises ExportFailed, and so does what it returns, where that cannot run it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    # A thread that waits for work would take the core of a decoder or of the API.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

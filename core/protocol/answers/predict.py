@@ -1,11 +1,14 @@
 """Predictions."""
 
-from typing import Annotated, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.protocol.answers.sure import SureOut
+
+Engine = Literal["torch", "onnxruntime"]
+"""`torch`: the version's network. `onnxruntime`: its graph, which was found to answer alike; classes are the same."""
 
 
 class Prediction(TypedDict):
@@ -39,9 +42,14 @@ class Unusable(TypedDict):
 
 
 class PredictOut(TypedDict):
-    """One item per image, in the order sent. `answers`: when one is sure, where the model says that."""
+    """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
+
+    `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
+    network in `torch`, and probabilities within its tolerance. null: no image could be used.
+    """
 
     version: int
     task: int | None
+    engine: Engine | None
     predictions: list[Prediction | Unusable]
     answers: NotRequired[SureOut]

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from core.ingest import images
 from core.learn import predicting
+from core.learn.onnx.graph import ExportFailed
 from core.messages import read_message, write_message
+from core.protocol.answers.predict import Engine
+from core.work.predict.graphs import GraphMaker
 from core.work.predict.networks import Loaded, Networks
 
 CPU_S = 600
-MAX_BATCH = 64
-"""Images that a network sees at once: their activations and probabilities are in memory together."""
+MAX_BATCH = 16
+"""Images that a network sees at once: more take as long each, and their activations are in memory together."""
 _DIGITS = 7
 
 
@@ -32,8 +35,11 @@ class Refused(Exception):
         self.detail = detail
 
 
-def answer(networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes) -> list[bytes]:
-    """The JSON of one answer for each image, in the order sent; fewer than all once `turn_s` has passed.
+def answer(
+    networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
+) -> tuple[list[bytes], Engine]:
+    """The JSON of one answer for each image, in the order sent, and what gave them; fewer than all once `turn_s`
+    has passed.
 
     Args:
         header: owner, version_id, version, parts {name: path}, task, top_k (labels per image), turn_s; sure
@@ -50,46 +56,73 @@ def answer(networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: 
         raise Refused("gone", f"A file of version {header['version']} is gone.") from error
     size, channels = version.image
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
+    networks.graphs.poll()
+    engine: Engine = "torch" if version.graph.engine is None else "onnxruntime"
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
     # From one image on to more of them: it shows only now how long this network takes for each.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
-        items += _predictions(version, header, pixels[len(items) : len(items) + batch])
+        items += _predictions(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
         batch = min(2 * batch, MAX_BATCH)
-    return items
+    if version.graph.engine is None:
+        networks.graphs.observe(version.graph, pixels[: len(items)], header["task"])
+        engine = "torch"  # all of them, or those after the one that ONNX Runtime could not answer
+    return items, engine
 
 
-def _predictions(version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]) -> Iterator[bytes]:
+def _predictions(
+    graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
+) -> Iterator[bytes]:
     """Label and the most probable labels of each image, as JSON. Raises Refused."""
-    network, task = version.network, header["task"]
+    promise = header.get("sure")
+    sure_from = None if promise is None else promise["threshold"]
     try:
-        labels, probabilities = predicting.predict(
-            network,
-            pixels,
+        probabilities = _probabilities(graphs, version, header["task"], pixels, sure_from)
+    except ValueError as error:
+        raise Refused("invalid", str(error)) from error
+    classes = version.network.classes_of(header["task"])
+    best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
+    for row, order in zip(probabilities, best, strict=True):
+        top = row.argmax()
+        item = {
+            "label": classes[top],
+            "probability": round(float(row[top]), _DIGITS),
+            "probabilities": {classes[i]: round(float(row[i]), _DIGITS) for i in order},
+        }
+        if promise is not None:
+            item["sure"] = None if sure_from is None else bool(row[top] >= sure_from)
+        yield json.dumps(item).encode()
+
+
+def _probabilities(
+    graphs: GraphMaker, version: Loaded, task: int | None, pixels: NDArray[np.uint8], sure_from: float | None
+) -> NDArray[np.float32]:
+    """By the version's graph, where there is one, else by its network. Raises ValueError as `predicting.predict`."""
+
+    def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return predicting.predict(
+            version.network,
+            images,
             task,
             version.normalise,
             scores=version.method.predict_logits,
             temperature=version.temperature,
-        )
-    except ValueError as error:
-        raise Refused("invalid", str(error)) from error
-    classes = network.classes_of(task)
-    best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
-    for label, row, order in zip(labels, probabilities, best, strict=True):
-        item = {
-            "label": label,
-            "probability": round(float(row.max()), _DIGITS),
-            "probabilities": {classes[i]: round(float(row[i]), _DIGITS) for i in order},
-        }
-        if (promise := header.get("sure")) is not None:
-            least = promise["threshold"]
-            item["sure"] = None if least is None else bool(row.max() >= least)
-        yield json.dumps(item).encode()
+        )[1]
+
+    if version.graph.engine is not None:
+        try:
+            return version.graph.engine.predict(pixels, task, predict_exactly, sure_from)
+        except ExportFailed as error:
+            graphs.give_up(version.graph, str(error))
+    return predict_exactly(pixels)
 
 
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer until the source ends: `ok` and the answers, one a line, or why there are none."""
-    networks = Networks()
+def serve(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
+    """Answer until the source ends: `ok`, the engine and the answers, one a line, or why there are none.
+
+    `notes` beside `ok` are for the service's log.
+    """
+    networks = Networks(graphs)
     while True:
         try:
             header = json.loads(read_message(source))
@@ -98,8 +131,9 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
             return
         images.renew_cpu(CPU_S)
         try:
-            items = answer(networks, header, manifest, raw)
-            write_message(sink, b'{"ok": true}')
+            items, engine = answer(networks, header, manifest, raw)
+            notes, graphs.notes = graphs.notes, []
+            write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
             write_message(sink, b"\n".join(items))
         except Refused as error:
             write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())

@@ -22,11 +22,16 @@ def main(threads: int) -> None:
     import torch
 
     from core.work.predict.answers import CPU_S, serve
+    from core.work.predict.graphs import GraphMaker
 
     torch.set_num_threads(threads)
     images.harden_process(NETWORK_BYTES, CPU_S)
     write_message(sink, b'{"ready": true}')
-    serve(sys.stdin.buffer, sink)
+    graphs = GraphMaker(threads)
+    try:
+        serve(sys.stdin.buffer, sink, graphs)
+    finally:
+        graphs.close()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from core.learn.method import Method
 from core.learn.networks import Network
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import Manifest
+from core.work.predict.graphs import GraphMaker, VersionGraph
 
 KEPT_VERSIONS = 8
 KEPT_BYTES = 2 << 30
@@ -30,15 +31,21 @@ class Loaded:
     temperature: float
     owner: str
     files: dict[str, int]
+    graph: VersionGraph
 
 
 class Networks:
     """Recently used versions. The owner with the most of them loses the one that he has not used for longest.
 
-    A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes.
+    A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes. The
+    graph of a version has its weights once more.
+
+    Args:
+        graphs: makes graphs of versions that are asked often.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graphs: GraphMaker) -> None:
+        self.graphs = graphs
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
@@ -59,7 +66,8 @@ class Networks:
         network, method = predicting.load(document, paths), predicting.method_of(document, paths)
         self._share(network, parts)
         image = document.image.size, document.image.channels
-        loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files)
+        graph = VersionGraph(version_id, manifest, dict(parts), sum(files.values()))
+        loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files, graph)
         self._kept[version_id] = loaded
         return loaded
 
@@ -70,7 +78,8 @@ class Networks:
             for kept in self._kept.values():
                 held[kept.owner] += 1 if full else sum(kept.files.values())
             most = max(held.values())
-            del self._kept[next(id for id, kept in self._kept.items() if held[kept.owner] == most)]
+            id = next(id for id, kept in self._kept.items() if held[kept.owner] == most)
+            self.graphs.forget(self._kept.pop(id).graph)
             used = {path for kept in self._kept.values() for path in kept.files}
             self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
 
@@ -79,7 +88,8 @@ class Networks:
         files = dict(more)
         for kept in self._kept.values():
             files |= kept.files
-        return sum(files.values())
+        graphs = [kept.graph for kept in self._kept.values() if kept.graph.engine is not None]
+        return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
 
     def _share(self, network: Network, parts: Mapping[str, str]) -> None:
         """Let the network use the tensors that are there already for its files."""

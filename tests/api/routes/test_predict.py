@@ -46,7 +46,7 @@ while True:
     if body.startswith(b"gone"):
         write_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
         continue
-    write_message(out, b'{"ok": true}')
+    write_message(out, b'{"ok": true, "engine": "torch"}')
     told = {"pid": os.getpid(), "top_k": header["top_k"]}
     write_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
 """

@@ -1,0 +1,153 @@
+"""Station 4 of predict: images of several requests to one version are asked about at once.
+
+A turn at the process that holds torch costs about as much for one image as for some. So what an owner's requests have
+decoded waits until the process is free, and then goes there together; where it is free at once, up to `GATHER_S` for
+requests whose images are being decoded. Turns are fair between owners (`api.turns`). A turn that fails is repeated for
+each of its requests alone: what is wrong with one of them is told to no other.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from api.predict.network import Answered, NetworkProcess
+from api.turns import Turns
+from core.errors import PerennialError
+
+GATHER_S = 0.005
+GATHER_IMAGES = 32
+GATHER_BYTES = 16 << 20
+"""Images, and bytes of them, that several requests send together; one alone may send more."""
+
+
+@dataclass
+class _Piece:
+    """Images of one request, with what is asked about them and the answers so far."""
+
+    header: bytes
+    manifest: bytes
+    pixels: Sequence[bytes]
+    since: float
+    result: "asyncio.Future[Answered]"
+    answered: Answered = field(default_factory=Answered)
+    is_alone: bool = False
+
+    @property
+    def left(self) -> Sequence[bytes]:
+        """The images that have no answer yet."""
+        return self.pixels[len(self.answered.items) :]
+
+
+class Gathering:
+    """Asks the process about images of all requests. For one event loop.
+
+    Args:
+        network: the process; its calls run in `thread`.
+    """
+
+    def __init__(self, network: NetworkProcess, thread: ThreadPoolExecutor) -> None:
+        self._turns = Turns([network])
+        self._thread = thread
+        self._waiting: dict[str, deque[_Piece]] = {}
+        self._coming: Counter[str] = Counter()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._changed: dict[str, asyncio.Event] = {}
+
+    @contextlib.contextmanager
+    def expect(self, owner: str) -> Iterator[None]:
+        """Images of a request of the owner's are being decoded, and may soon be asked about."""
+        self._coming[owner] += 1
+        try:
+            yield
+        finally:
+            self._coming[owner] -= 1
+            if not self._coming[owner]:
+                del self._coming[owner]
+            self._notice(owner)
+
+    async def ask(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+        """The answers to all images. Args and raises: as `NetworkProcess.ask`."""
+        loop = asyncio.get_running_loop()
+        piece = _Piece(header, manifest, pixels, loop.time(), loop.create_future())
+        self._waiting.setdefault(owner, deque()).append(piece)
+        self._notice(owner)
+        if owner not in self._asking:
+            self._asking[owner] = asyncio.create_task(self._ask_for(owner))
+        return await piece.result
+
+    def _notice(self, owner: str) -> None:
+        if owner in self._changed:
+            self._changed[owner].set()
+
+    async def _ask_for(self, owner: str) -> None:
+        """Ask for an owner until nothing of his waits."""
+        self._changed[owner] = asyncio.Event()
+        try:
+            while self._has_waiting(owner):
+                await self._wait_for_more(owner)
+                async with self._turns.turn(owner) as network:
+                    if pieces := self._gather(owner):
+                        await self._ask_about(network, pieces)
+        except BaseException as error:
+            for piece in self._waiting.get(owner, ()):
+                if not piece.result.done():
+                    piece.result.set_exception(error)
+            raise
+        finally:
+            for held in (self._waiting, self._asking, self._changed):
+                held.pop(owner, None)
+
+    def _has_waiting(self, owner: str) -> bool:
+        """Forget what nobody waits for any more: it is answered, or its client has gone."""
+        waiting = self._waiting[owner]
+        while waiting and waiting[0].result.done():
+            waiting.popleft()
+        return bool(waiting)
+
+    async def _wait_for_more(self, owner: str) -> None:
+        changed, waiting = self._changed[owner], self._waiting[owner]
+        end = waiting[0].since + GATHER_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                while self._coming[owner] and sum(len(piece.left) for piece in waiting) < GATHER_IMAGES:
+                    changed.clear()
+                    await changed.wait()
+
+    def _gather(self, owner: str) -> list[_Piece]:
+        """What is asked about in one turn: the piece that has waited longest, and others with the same question."""
+        waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
+        chosen = waiting[:1]
+        if chosen and not chosen[0].is_alone:
+            first = chosen[0]
+            images = len(first.left)
+            for piece in waiting[1:]:
+                images += len(piece.left)
+                if images > GATHER_IMAGES or images * len(first.left[0]) > GATHER_BYTES:
+                    break
+                if (piece.header, piece.manifest, piece.is_alone) == (first.header, first.manifest, False):
+                    chosen.append(piece)
+        return chosen
+
+    async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
+        first, pixels = pieces[0], [one for piece in pieces for one in piece.left]
+        call = asyncio.get_running_loop().run_in_executor(
+            self._thread, network.ask, first.header, first.manifest, pixels
+        )
+        try:
+            answered = await call
+        except PerennialError as error:
+            for piece in pieces:
+                piece.is_alone = True
+            if len(pieces) == 1 and not first.result.done():
+                first.result.set_exception(error)
+            return
+        at = 0
+        for piece in pieces:
+            count = len(piece.left)
+            piece.answered.add(Answered(answered.items[at : at + count], answered.engines))
+            at += count
+            if not piece.left and not piece.result.done():
+                piece.result.set_result(piece.answered)

@@ -1,0 +1,65 @@
+"""A version's graph in place of its network: the same classes, in a fraction of the time.
+
+A graph's probabilities may differ from the version's own by its tolerance (`check`). That is enough to swap two classes
+that are nearly equally probable, or to cross the threshold of sure answers: such images are answered by the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.learn.onnx.check import Images, Run
+from core.protocol.export_job import output_name
+
+Probabilities = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A graph that was checked; a probability of it may differ from the version's own by `tolerance`."""
+
+    run: Run
+    tolerance: float
+
+    def predict(
+        self,
+        images: Images,
+        task: int | None,
+        predict_exactly: Callable[[Images], Probabilities],
+        sure_from: float | None = None,
+    ) -> Probabilities:
+        """Return probabilities [N, classes], whose best classes are those of the version's own.
+
+        Args:
+            images: uint8 [N, size, size, channels].
+            predict_exactly: the version's own answers to some of them, by its network.
+            sure_from: the probability from which on an answer is sure; None: there is no such.
+
+        Raises:
+            ExportFailed: ONNX Runtime cannot run the graph.
+        """
+        probabilities: Probabilities = self.run(images)[output_name(task)]
+        unclear = find_unclear(probabilities, self.tolerance, sure_from)
+        if unclear.any():
+            probabilities[unclear] = predict_exactly(images[unclear])
+        return probabilities
+
+
+def find_unclear(
+    probabilities: Probabilities, tolerance: float, sure_from: float | None
+) -> NDArray[np.bool_]:
+    """Return bool [N]: a probability that differs by `tolerance` may change the best class, or whether it is sure.
+
+    Both of two probabilities may differ, in opposite directions. An image with a probability that is no number is
+    unclear, too.
+    """
+    best = np.sort(probabilities.astype(np.float64), axis=1)[:, ::-1]
+    lead = best[:, 0] - best[:, 1] if best.shape[1] > 1 else np.full(len(best), np.inf)
+    unclear = ~(np.isfinite(probabilities).all(axis=1) & (lead > 2 * tolerance))
+    if sure_from is not None:
+        unclear |= np.abs(best[:, 0] - sure_from) <= tolerance
+    return unclear
