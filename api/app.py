@@ -97,6 +97,7 @@ from core.requests.actor import Actor
 from core.requests.kept_answers import KeptAnswers
 from core.requests.keys import ADMIN_OWNER, ensure_admin_key
 from core.requests.metrics import KEPT_BYTES
+from core.requests.predictions import AskedVersions
 from core.settings import Settings
 from core.store import Blobs, open_store
 
@@ -233,6 +234,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     app.state.uploads = {}
     app.state.predict_line = PredictLine(settings)
     app.state.predictor = Predictor(settings)
+    app.state.asked_versions = AskedVersions(app.state.database)
     await to_thread.run_sync(spool.remove_abandoned, settings.folder("spool"))
     await app.state.polling.start()
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None

@@ -11,7 +11,7 @@ from api.predict.predictor import Predictor, Question
 from core.db.session import Database
 from core.errors import Invalid, StoreCorrupt
 from core.requests.actor import Actor
-from core.requests.predictions import explained, predictable
+from core.requests.predictions import AskedVersions, explained, predictable
 from core.settings import Settings
 from core.store import Blobs
 
@@ -32,12 +32,13 @@ async def ask(
 ) -> tuple[bytes, Images, Place]:
     """The answer as JSON, the images that were sent, and the place, which whoever calls this leaves.
 
-    Raises: as `predictable`, `form_boundary`, `PredictLine.place`, `read_images`, `Question.to` and
+    Raises: as `AskedVersions.find`, `form_boundary`, `PredictLine.place`, `read_images`, `Question.to` and
     `Predictor.predict`; and Invalid for more labels than an image may have.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     # First, since nobody is to learn from another answer that a version is there.
-    found = await to_thread.run_sync(predictable, db, actor, model, version, task)
+    versions: AskedVersions = request.app.state.asked_versions
+    found = await to_thread.run_sync(versions.find, actor, model, version, task)
     _check(asked.top_k, settings.predict_max_top_k)
     boundary = form_boundary(request)
     line: PredictLine = request.app.state.predict_line

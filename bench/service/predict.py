@@ -173,10 +173,10 @@ def measure_size(
             before = rates.add(bare, files)
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
-            taken = run_load(running, used, files, folder, clients, count, options.seconds)
+            elapsed, taken = run_load(running, used, files, folder, clients, count, options.seconds)
             onnx, decoding = (mean(pair) for pair in zip(before, rates.add(bare, files), strict=True))
-            rate = len(taken) * count / options.seconds
-            p50, p99 = np.percentile(taken, (50, 99)) * 1000 if taken else (float("nan"),) * 2
+            rate = len(taken) * count / elapsed
+            p50, p99 = np.percentile(taken, (50, 99)) * 1000
             print(
                 f"| {clients} | {count} | {rate:.1f} | {p50:.0f} | {p99:.0f} | {rate / onnx:.2f} |"
                 f" {rate / decoding:.2f} |",
@@ -268,8 +268,8 @@ def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> Non
 def run_load(
     running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
-) -> list[float]:  # fmt: skip
-    """Return the seconds of each request that clients got answered."""
+) -> tuple[float, list[float]]:  # fmt: skip
+    """Return the seconds that clients took together, and those of each request."""
     process = start_load(running, keys, files, folder, clients, count, seconds)
     return finish_load(process)
 
@@ -300,13 +300,14 @@ def start_load(
     return process
 
 
-def finish_load(process: "subprocess.Popen[str]") -> list[float]:
+def finish_load(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
     """Return what the clients measured."""
     assert process.stdout is not None
-    taken: list[float] = json.loads(process.stdout.read())
+    output = process.stdout.read()
     if process.wait():
         raise RuntimeError("clients failed")
-    return taken
+    measured = json.loads(output)
+    return measured["elapsed"], measured["taken"]
 
 
 def write_form(files: Sequence[Path]) -> bytes:
@@ -324,11 +325,11 @@ def measure_two_owners(
     """Print what one owner with sixteen clients and another with one get at the same time."""
     greedy = start_load(running, keys[:1], files, folder, 16, 8, seconds)
     modest = start_load(running, keys[1:], files, folder, 1, 1, seconds)
-    many, few = finish_load(greedy), finish_load(modest)
+    many_s, many = finish_load(greedy)
+    few_s, few = finish_load(modest)
     print(
-        f"two owners: 16 clients of 8 photos {len(many) * 8 / seconds:.1f} images/s, p50"
-        f" {median(many) * 1000:.0f} ms; beside them 1 client of 1 photo {len(few) / seconds:.1f} images/s, p50"
-        f" {median(few) * 1000:.0f} ms"
+        f"two owners: 16 clients of 8 photos {len(many) * 8 / many_s:.1f} images/s, p50 {median(many) * 1000:.0f} ms;"
+        f" beside them 1 client of 1 photo {len(few) / few_s:.1f} images/s, p50 {median(few) * 1000:.0f} ms"
     )
 
 

@@ -1822,10 +1822,15 @@ class Point(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predict(Shape):
-    """One item per image, in the order sent. `answers`: when one is sure, where the model says that."""
+    """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
+
+    `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
+    network in `torch`, and probabilities within its tolerance. null: no image could be used.
+    """
 
     version: int
     task: int | None
+    engine: Literal["torch", "onnxruntime"] | None
     predictions: list[Prediction | Unusable]
     answers: Sure | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
