@@ -62,7 +62,7 @@ BODIES = 8
 """Different requests of each kind that clients send."""
 BARE_BATCH = 16
 BARE_S = 1.0
-STEADY_S = 180.0
+STEADY_S = 300.0
 BOUNDARY = "predict-bench"
 
 

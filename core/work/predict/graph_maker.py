@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from core.messages import read_message, write_message
 MEMORY_BYTES = 6 << 30
 """Address space for a network, its graph and their activations."""
 CPU_S = 600
-NICENESS = 10
 
 
 def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> dict[str, Any]:
@@ -70,18 +69,19 @@ def main() -> None:
     # Libraries that print must not speak into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    os.nice(NICENESS)
     source = sys.stdin.buffer
     header = json.loads(read_message(source))
     manifest, raw = read_message(source), read_message(source)
-    threading.Thread(target=_end_with, args=(source, header["folder"]), daemon=True).start()
+    threading.Thread(target=_end_with, args=(source.fileno(), header["folder"]), daemon=True).start()
     images.harden_process(MEMORY_BYTES, CPU_S)
     write_message(sink, json.dumps(make_graph(header, manifest, raw)).encode())
 
 
-def _end_with(source: BinaryIO, folder: str) -> None:
+def _end_with(source_fd: int, folder: str) -> None:
     """End this process when the helper ends, and leave no file behind."""
-    source.read()
+    # Not by the buffered file: a thread that waits in it cannot be ended with the interpreter.
+    while os.read(source_fd, 1):
+        pass
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
