@@ -46,6 +46,23 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
     assert log == ["b", "a"]
 
 
+def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() -> None:
+    log: list[str] = []
+
+    async def run() -> None:
+        turns = Turns(["one", "two"], 2)
+        async with turns.turn("a"), turns.turn("a"):
+            waiting = [asyncio.create_task(used(turns, "a", log)) for _ in range(3)]
+            await asyncio.sleep(0)
+            waiting.append(asyncio.create_task(used(turns, "b", log)))
+            await asyncio.sleep(0)
+            assert log == []
+        await asyncio.gather(*waiting)
+
+    asyncio.run(run())
+    assert log[0] == "b" and log.count("a") == 3
+
+
 def test_within_an_owner_the_order_is_that_of_arrival() -> None:
     log: list[str] = []
 
