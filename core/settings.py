@@ -140,7 +140,7 @@ class Settings(BaseSettings):
     predict_owner_bytes: int = Field(64 << 20, ge=1)
     """The same of one owner: bytes. An owner who has them all leaves room for the others."""
     predict_decoders: int = Field(2, ge=1)
-    """Processes that decode images for predictions; an owner has one of them at a time."""
+    """Processes that decode images for predictions; an owner has those that nobody else waits for."""
     predict_image_s: float = Field(5.0, gt=0)
     """Seconds that decoding one image of a prediction may take; 16 million pixels of noise take one."""
     predict_decode_s: float = Field(20.0, gt=0)

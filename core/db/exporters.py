@@ -1,4 +1,4 @@
-"""Which workers can make exports that take more than copying: those with the packages of `perennial-service[onnx]`.
+"""Which workers can make exports that take more than copying: those with onnx, onnxruntime and onnxscript.
 
 Each says so once a minute. What was said stays true for an hour, so that workers may be started again meanwhile.
 """

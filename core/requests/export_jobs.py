@@ -28,7 +28,7 @@ from core.requests.versions import find_version
 
 NO_WORKER = (
     "No worker here can export to ONNX. Whoever runs the service installs the packages where a worker runs, "
-    "pip install 'perennial-service[onnx]', and starts that worker again. Until then take the version as "
+    "pip install onnx onnxruntime onnxscript, and starts that worker again. Until then take the version as "
     "format=safetensors."
 )
 

@@ -1,4 +1,4 @@
-"""Whether this worker has the packages of `perennial-service[onnx]`, telling the API, and whose turn it is to
+"""Whether this worker has the packages that make ONNX graphs, telling the API, and whose turn it is to
 export."""
 
 import functools

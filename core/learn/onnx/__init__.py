@@ -1,5 +1,5 @@
 """A version as an ONNX graph that takes pixels and gives probabilities, and the check that it answers as the
 version does.
 
-The packages of the extra `perennial-service[onnx]` are imported inside functions: learning needs none of them.
+onnx, onnxruntime and onnxscript are imported inside functions: learning needs none of them.
 """

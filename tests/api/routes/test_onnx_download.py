@@ -40,7 +40,7 @@ def ended(db: Database, job: str, state: str, detail: str | None = None) -> None
 def test_without_a_worker_that_can_the_answer_says_what_to_install(client: TestClient, db: Database) -> None:
     answer = client.get(URL)
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/export-unavailable")
-    assert "pip install 'perennial-service[onnx]'" in answer.json()["detail"]
+    assert "pip install onnx onnxruntime onnxscript" in answer.json()["detail"]
     assert "take the version as format=safetensors" in answer.json()["detail"]
     with db.read() as session:
         assert session.query(Job).all() == []
