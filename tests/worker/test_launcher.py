@@ -156,7 +156,17 @@ def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> 
     settings = f"Settings(data_dir=Path({str(tmp_path)!r}))"
     made = f"create_app({settings}).openapi()"
     program = f"from pathlib import Path; from api.app import create_app; from core.settings import Settings; {made}"
-    heavy = ("torch", "torchvision", "onnxruntime", "onnx", "celery", "core.learn", "core.work", "worker", "httpcore2")
+    heavy = (
+        "torch",
+        "torchvision",
+        "onnxruntime",
+        "onnx",
+        "celery",
+        "core.learn",
+        "core.work",
+        "worker",
+        "httpcore2",
+    )
     assert loaded(program, heavy) == "[]"
 
 

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from core.protocol.answers.sure import SureOut
 
-Engine = Literal["torch", "onnxruntime"]
+EngineName = Literal["torch", "onnxruntime"]
 """`torch`: the version's network. `onnxruntime`: its graph, which was found to answer alike; classes are the same."""
 
 
@@ -50,6 +50,6 @@ class PredictOut(TypedDict):
 
     version: int
     task: int | None
-    engine: Engine | None
+    engine: EngineName | None
     predictions: list[Prediction | Unusable]
     answers: NotRequired[SureOut]

@@ -16,7 +16,7 @@ from core.ingest import images
 from core.learn import predicting
 from core.learn.onnx.graph import ExportFailed
 from core.messages import read_message, write_message
-from core.protocol.answers.predict import Engine
+from core.protocol.answers.predict import EngineName
 from core.work.predict.graphs import GraphMaker
 from core.work.predict.networks import Loaded, Networks
 
@@ -37,7 +37,7 @@ class Refused(Exception):
 
 def answer(
     networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
-) -> tuple[list[bytes], Engine]:
+) -> tuple[list[bytes], EngineName]:
     """The JSON of one answer for each image, in the order sent, and what gave them; fewer than all once `turn_s`
     has passed.
 
@@ -57,17 +57,18 @@ def answer(
     size, channels = version.image
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     networks.graphs.poll()
-    engine: Engine = "torch" if version.graph.engine is None else "onnxruntime"
+    engine = version.graph.engine
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
     # From one image on to more of them: it shows only now how long this network takes for each.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
         items += _predictions(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
         batch = min(2 * batch, MAX_BATCH)
-    if version.graph.engine is None:
+    if version.graph.engine is not engine:  # it could not answer: the network has answered the rest
+        engine = None
+    if engine is None:
         networks.graphs.observe(version.graph, pixels[: len(items)], header["task"])
-        engine = "torch"  # all of them, or those after the one that ONNX Runtime could not answer
-    return items, engine
+    return items, "torch" if engine is None else engine.name
 
 
 def _predictions(
@@ -114,7 +115,9 @@ def _probabilities(
             return version.graph.engine.predict(pixels, task, predict_exactly, sure_from)
         except ExportFailed as error:
             graphs.give_up(version.graph, str(error))
-    return predict_exactly(pixels)
+    probabilities = predict_exactly(pixels)
+    graphs.try_out(version.graph, pixels, task, probabilities)
+    return probabilities
 
 
 def serve(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:

@@ -2,7 +2,8 @@
 
 The first images that a version is asked about are answered by its network, and kept. When they are enough, a process
 (`graph_maker`) writes the version's graph and compares both on these images; where they agree, the graph answers from
-then on, two to three times as fast. One graph is made at a time.
+then on, two to three times as fast. One graph is made at a time. A version that gets none is answered by a copy of its
+network with fused layers (`core.learn.fused`), once that has answered the same images alike.
 """
 
 import importlib.util
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core import helper_process
-from core.learn.onnx.check import open_graph
-from core.learn.onnx.engine import Engine
+from core.learn.onnx.check import TOLERANCE, Images, open_graph
+from core.learn.onnx.engine import Engine, Probabilities
 from core.learn.onnx.graph import ExportFailed
 from core.messages import read_message, write_message
+from core.protocol.export_job import output_name
 
 SAMPLE_IMAGES = 100
 SAMPLE_BYTES = 16 << 20
@@ -34,6 +36,7 @@ MOST_WEIGHT_BYTES = 512 << 20
 MAKE_S = 900.0
 """A graph that is not made by then is given up."""
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+Run = Callable[[Images, int | None], Probabilities]
 COMMAND = (sys.executable, "-m", "core.work.predict.graph_maker")
 
 
@@ -45,8 +48,11 @@ class VersionGraph:
         name: of the version, for the log.
         parts: name to path.
         weight_bytes: of the parts.
+        fuse: makes the `run` of an engine of the network with fused layers, if it can; called once.
         engine: answers in place of the network, once it was checked.
+        trial: an engine that is being compared with the network, and the images that are left to compare.
         is_wanted: False where no graph is to be made: one is there, is being made, or was given up.
+        is_given_up: there will be none.
         sample: (task, images) that were asked about.
     """
 
@@ -54,8 +60,11 @@ class VersionGraph:
     manifest: bytes
     parts: Mapping[str, str]
     weight_bytes: int
+    fuse: Callable[[int | None], Run | None] | None
     engine: Engine | None = None
+    trial: tuple[Engine, int] | None = None
     is_wanted: bool = True
+    is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
 
     def keep(self, images: NDArray[np.uint8], task: int | None) -> None:
@@ -111,9 +120,29 @@ class GraphMaker:
                 self._waiting.append(graph)
 
     def give_up(self, graph: VersionGraph, reason: str) -> None:
-        """Let a version's network answer from now on, and say why."""
-        graph.engine, graph.is_wanted, graph.sample = None, False, []
+        """Let a version's network answer from now on, and say why; try one with fused layers."""
+        graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
+
+    def try_out(self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities) -> None:
+        """Compare fused layers of a version without a graph with what its network has answered.
+
+        Enough equal answers make them its engine.
+        """
+        if graph.is_given_up and graph.fuse is not None:
+            fuse, graph.fuse = graph.fuse, None
+            run = fuse(task) if graph.weight_bytes <= MOST_WEIGHT_BYTES else None
+            graph.trial = None if run is None else (Engine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+        if graph.trial is None:
+            return
+        engine, left = graph.trial
+        differences = np.abs(engine.run(images, task) - exact)
+        if not (differences <= engine.tolerance).all():
+            graph.trial = None
+        elif left > len(images):
+            graph.trial = engine, left - len(images)
+        else:
+            graph.engine, graph.trial = engine, None
 
     def forget(self, graph: VersionGraph) -> None:
         """The version is no longer in memory: its graph is not needed."""
@@ -175,7 +204,10 @@ class GraphMaker:
             result = json.loads(read_message(making.process.stdout))
             if "detail" in result:
                 return self.give_up(making.graph, result["detail"])
-            making.graph.engine = Engine(open_graph(Path(result["file"]), self._threads), result["tolerance"])
+            graph = open_graph(Path(result["file"]), self._threads)
+            making.graph.engine = Engine(
+                "onnxruntime", lambda images, task: graph(images)[output_name(task)], result["tolerance"]
+            )
         except (EOFError, ValueError, KeyError):
             self.give_up(
                 making.graph, f"the process that makes graphs ended with {making.process.returncode}"

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from core.learn import predicting
+from core.learn.fused import fuse_network
 from core.learn.method import Method
 from core.learn.networks import Network
+from core.learn.precision import Inputs
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import Manifest
-from core.work.predict.graphs import GraphMaker, VersionGraph
+from core.work.predict.graphs import GraphMaker, Run, VersionGraph
 
 KEPT_VERSIONS = 8
 KEPT_BYTES = 2 << 30
@@ -66,7 +71,12 @@ class Networks:
         network, method = predicting.load(document, paths), predicting.method_of(document, paths)
         self._share(network, parts)
         image = document.image.size, document.image.channels
-        graph = VersionGraph(version_id, manifest, dict(parts), sum(files.values()))
+        weight_bytes = sum(files.values())
+
+        def fuse(task: int | None) -> Run | None:
+            return _fuse(network, method, document, task)
+
+        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse)
         loaded = Loaded(network, method, image, document.normalise, document.divisor, owner, files, graph)
         self._kept[version_id] = loaded
         return loaded
@@ -100,3 +110,22 @@ class Networks:
             held = self._tensors.setdefault(parts[part], {})
             for name in names:
                 tensors[name].data = held.setdefault(name, tensors[name].data)
+
+
+def _fuse(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
+    """Predictions by a copy of the network with fused layers; None where it has none to fuse."""
+    image, normalise = manifest.image, manifest.normalise
+    inputs = Inputs(normalise, image.channels, torch.device("cpu"))
+    blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
+    try:
+        fused = fuse_network(network, blank, task)
+    except Exception:  # noqa: BLE001 - a network that is built otherwise keeps its own arithmetic
+        return None
+    if fused is None:
+        return None
+
+    def run(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
+        scores, divisor = method.predict_logits, manifest.divisor
+        return predicting.predict(fused, images, task, normalise, scores=scores, temperature=divisor)[1]
+
+    return run

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from core.learn.onnx.engine import Engine, find_unclear
-from core.protocol.export_job import output_name
 
 TOLERANCE = 1e-3
 CLASSES = 5
@@ -30,7 +29,7 @@ def engine_that_differs(exact: np.ndarray) -> Engine:
         first, second = row.argsort()[::-1][:2]
         row[first] -= 0.99 * TOLERANCE
         row[second] += 0.99 * TOLERANCE
-    return Engine(lambda images: {output_name(None): theirs[images[:, 0, 0, 0]]}, TOLERANCE)
+    return Engine("onnxruntime", lambda images, task: theirs[images[:, 0, 0, 0]], TOLERANCE)
 
 
 def numbered(count: int) -> np.ndarray:
@@ -40,7 +39,7 @@ def numbered(count: int) -> np.ndarray:
 
 def test_every_image_has_the_class_of_the_version_and_is_sure_where_the_version_is(exact: np.ndarray) -> None:
     engine, sure_from = engine_that_differs(exact), float(np.median(exact.max(1)))
-    raw = engine.run(numbered(400))[output_name(None)]
+    raw = engine.run(numbered(400), None)
     assert (raw.argmax(1) != exact.argmax(1)).sum() > 20, "the graph alone answers other classes"
     assert ((raw.max(1) >= sure_from) != (exact.max(1) >= sure_from)).any()
     asked: list[int] = []

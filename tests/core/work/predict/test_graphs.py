@@ -71,7 +71,9 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint
 
 def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
-    items, engine = answer(networks, header, manifest, PIXELS[:images].tobytes())
+    items, engine = answer(
+        networks, header, manifest, PIXELS.tobytes()[: images * header["manifest"]["image"]["size"] ** 2]
+    )
     return [json.loads(item) for item in items], engine
 
 
@@ -123,14 +125,57 @@ def test_without_the_packages_the_network_answers_and_one_note_says_why(header, 
     assert "onnxruntime" in note["reason"] and networks.graphs._making is None
 
 
+def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
+    tmp_path, made, monkeypatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    architecture = {"name": "resnet20", "width": 8}
+    network = build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(tuple("abcd")), seed=3).train()
+    with torch.no_grad():
+        network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
+        network(torch.randn(64, 1, 8, 8, generator=torch.manual_seed(2)), None)  # statistics to fuse
+    paths = {name: str(tmp_path / name) for name in network.parts()}
+    for name, tensors in network.parts().items():
+        save_file(tensors, paths[name])
+    manifest = {
+        "version": 1, "architecture": architecture, "image": {"size": 8, "channels": 1},
+        "scenario": "class", "classes": list("abcd"), "heads": [],
+    }  # fmt: skip
+    header = {"owner": "own", "version_id": "ver", "version": 1, "parts": paths, "task": None, "top_k": 4,
+              "turn_s": 60, "manifest": manifest}  # fmt: skip
+    networks = made()
+    exact = ask(networks, header, 25)
+    graph = networks._kept["ver"].graph
+    ask(networks, header, 24)
+    assert graph.engine is None and graph.trial is not None, "a hundred images decide"
+    for _ in range(4):
+        ask(networks, header, 25)
+    assert graph.engine is not None and graph.trial is None
+    fused = ask(networks, header, 25)
+    assert fused[1] == exact[1] == "torch"
+    for ours, theirs in zip(exact[0], fused[0], strict=True):
+        assert ours["label"] == theirs["label"]
+        assert abs(ours["probability"] - theirs["probability"]) <= 1e-5
+
+
+def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
+    networks = made(sys.executable, "-c", SLEEPS)
+    exact = ask(networks, header)
+    graph = networks._kept["ver"].graph
+    graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
+    networks.graphs.give_up(graph, "it cannot be made")
+    assert ask(networks, header) == ask(networks, header) == exact
+    assert graph.engine is None and graph.trial is None
+
+
 def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header, made) -> None:
     networks = made(sys.executable, "-c", SLEEPS)
     before = ask(networks, header, 1)
 
-    def fail(images: np.ndarray) -> dict[str, np.ndarray]:
+    def fail(images: np.ndarray, task: int | None) -> np.ndarray:
         raise ExportFailed("out of memory")
 
-    networks._kept["ver"].graph.engine = Engine(fail, 1e-5)
+    networks._kept["ver"].graph.engine = Engine("onnxruntime", fail, 1e-5)
     assert ask(networks, header, 1) == before
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 
