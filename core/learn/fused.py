@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from core.learn.networks import Network
+from core.learn.precision import place
 
 
 def fuse_network(network: Network, image: Tensor, task: int | None) -> Network | None:
@@ -29,7 +30,8 @@ def fuse_network(network: Network, image: Tensor, task: int | None) -> Network |
         fused.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
         # timm's normalisation has its dropout and activation as children, in this order.
         fused.set_submodule(norm_name, nn.Sequential(*norm.children()))
-    return fused.to(memory_format=torch.channels_last) if pairs else None
+    place(fused, torch.device("cpu"))  # in channels_last
+    return fused if pairs else None
 
 
 def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import ColumnElement, Select, bindparam, exists, null, select
 from sqlalchemy.orm import aliased
@@ -100,14 +100,15 @@ class AskedVersions:
             asked = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
             query = _query(is_id(model, "mdl"), _naming(version))
             row = session.connection().execute(query, asked).first()
-        with self._lock:
-            kept = None if row is None else self._kept.get(row.id)
+        if row is not None:
+            with self._lock:
+                kept = self._kept.get(row.id)
+                if kept is not None:
+                    self._kept.move_to_end(kept.id)
             if kept is not None:
-                self._kept.move_to_end(kept.id)
-        if kept is None:
-            return self._keep(predictable(self._db, actor, model, version, task))
-        _check_task(kept.manifest, row.scenario, kept.number, task)
-        return kept
+                _check_task(kept.manifest, row.scenario, kept.number, task)
+                return kept
+        return self._keep(predictable(self._db, actor, model, version, task))
 
     def _keep(self, found: Predictable) -> Predictable:
         if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
@@ -160,7 +161,7 @@ def _naming(version: str) -> Naming:
 
 
 @cache
-def _query(by_id: bool, naming: Naming) -> Select[Any]:
+def _query(by_id: bool, naming: Naming) -> Select[str, str]:
     """The id of a version of the caller's own, where nothing else is to be looked up: no object is damaged, and the
     model promises nothing of sure answers."""
     number: ColumnElement[bool]
