@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +17,7 @@ from api.predict.decoder import Decoded, Wanted
 from api.predict.line import PredictLine
 from api.predict.network import NetworkProcess
 from api.predict.predictor import Predictor
-from core.db.tables import Owner
+from core.db.tables import Damage, Owner, Part
 from core.requests.predictions import Predictable
 from core.store import Blobs
 
@@ -329,6 +330,59 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     assert "5000×5000 pixels" in items[2]["error"]["detail"]
     for wrong in ([], [[[256]]], [[[0.5]]], [[1, 2]], [[[1], [2, 3]]], [[["a"]]], {"pictures": []}):
         assert client.post(url, json=wrong).status_code == 422, wrong
+
+
+def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_memory(
+    client, model, publish, fake
+):
+    publish(model)
+    url = f"/v1/models/{model}/versions/latest/predict"
+    assert [send(client, url, b"a").json()["version"] for _ in range(2)] == [1, 1]
+    publish(model)
+    assert [send(client, url, b"a").json()["version"] for _ in range(2)] == [2, 2]
+    assert send(client, url.replace("latest", "1"), b"a").json()["version"] == 1
+    assert send(client, url.replace("latest", "01"), b"a").status_code == 404
+    assert send(client, f"{url}?task=1", b"a").status_code == 422
+    with client.app.state.database.write() as session:
+        (key, *_) = [Blobs.key(sha256) for sha256 in session.scalars(select(Part.sha256))]
+        session.add(Damage(key=key, kind="digest", tag="", found_at=0.0))
+    assert send(client, url, b"a").status_code == 500
+    with client.app.state.database.write() as session:
+        session.delete(session.get_one(Damage, key))
+    assert send(client, url, b"a").status_code == 200
+    assert client.delete(f"/v1/models/{model}").status_code in (200, 202, 204)
+    assert send(client, url, b"a").status_code == 404
+
+
+@pytest.mark.slow
+def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_the_same(
+    client, model, publish
+):
+    import torch
+
+    from core.learn.networks import HeadSpec, ImageSpec, build_network
+
+    heads = HeadSpec(classes=("cat", "dog"))
+    network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)
+    with torch.no_grad():
+        network.get_parameter("head.weight").normal_(std=0.1, generator=torch.manual_seed(1))
+    publish(model, {name: {k: t.numpy() for k, t in part.items()} for name, part in network.parts().items()})
+    pixels = np.random.default_rng(0).integers(0, 256, (100, 32, 32, 3), dtype=np.uint8)
+    images = []
+    for one in pixels:
+        png = io.BytesIO()
+        Image.fromarray(one).save(png, "PNG")
+        images.append(png.getvalue())
+    url = f"/v1/models/{model}/versions/1/predict"
+    before = send(client, url, *images).json()
+    assert before["engine"] == "torch"
+    end = time.monotonic() + 240
+    while (after := send(client, url, *images).json())["engine"] != "onnxruntime":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    for ours, theirs in zip(before["predictions"], after["predictions"], strict=True):
+        assert ours["label"] == theirs["label"]
+        assert abs(ours["probability"] - theirs["probability"]) <= 1e-5
 
 
 def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url, fake, monkeypatch):
