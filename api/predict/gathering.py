@@ -21,6 +21,9 @@ GATHER_S = 0.005
 GATHER_IMAGES = 32
 GATHER_BYTES = 16 << 20
 """Images, and bytes of them, that several requests send together; one alone may send more."""
+SHARED_IMAGES = 8
+SHARED_S = 1.0
+"""The same while another owner has asked within this time, who waits for the turn under way."""
 
 
 @dataclass
@@ -55,6 +58,9 @@ class Gathering:
         self._coming: Counter[str] = Counter()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}
+        self._last = ("", float("-inf"))
+        self._last_other = float("-inf")
+        """The owner who asked last and when, and when anybody else did."""
 
     @contextlib.contextmanager
     def expect(self, owner: str) -> Iterator[None]:
@@ -71,6 +77,9 @@ class Gathering:
     async def ask(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
         """The answers to all images. Args and raises: as `NetworkProcess.ask`."""
         loop = asyncio.get_running_loop()
+        if self._last[0] != owner:
+            self._last_other = self._last[1]
+        self._last = (owner, loop.time())
         piece = _Piece(header, manifest, pixels, loop.time(), loop.create_future())
         self._waiting.setdefault(owner, deque()).append(piece)
         self._notice(owner)
@@ -119,17 +128,22 @@ class Gathering:
     def _gather(self, owner: str) -> list[_Piece]:
         """What is asked about in one turn: the piece that has waited longest, and others with the same question."""
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
+        most = SHARED_IMAGES if self._is_shared(owner) else GATHER_IMAGES
         chosen = waiting[:1]
         if chosen and not chosen[0].is_alone:
             first = chosen[0]
             images = len(first.left)
             for piece in waiting[1:]:
                 images += len(piece.left)
-                if images > GATHER_IMAGES or images * len(first.left[0]) > GATHER_BYTES:
+                if images > most or images * len(first.left[0]) > GATHER_BYTES:
                     break
                 if (piece.header, piece.manifest, piece.is_alone) == (first.header, first.manifest, False):
                     chosen.append(piece)
         return chosen
+
+    def _is_shared(self, owner: str) -> bool:
+        other = self._last_other if self._last[0] == owner else self._last[1]
+        return other > asyncio.get_running_loop().time() - SHARED_S
 
     async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.left]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from api.predict import gathering as gatherings
 from api.predict import predictor as predictors
 from api.predict.decoder import Decoded, Wanted
-from api.predict.gathering import GATHER_IMAGES
+from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import Images
 from api.predict.network import Answered
 from api.predict.predictor import Predictor, Question
@@ -146,7 +147,19 @@ def labels(answer: bytes) -> list[str]:
     return [item["label"] for item in json.loads(answer)["predictions"]]
 
 
-def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images() -> None:
+@pytest.mark.parametrize(
+    ("others", "turns"),
+    [
+        ([], [1, GATHER_IMAGES, 3, 1]),
+        # The owner who had no turn yet comes before the second one of the first, whose turns get shorter.
+        (["three"], [1, 1, SHARED_IMAGES, SHARED_IMAGES, SHARED_IMAGES, SHARED_IMAGES, 3, 1]),
+    ],
+)
+def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
+    others: list[str], turns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gatherings, "SHARED_S", 1e9)
+
     async def run() -> None:
         network = Network()
         helper = Predictor(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
@@ -159,15 +172,14 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images() -> None
         while not network.asked:
             await asyncio.sleep(0.001)
         tasks = [ask("a", "one", f"one {number}") for number in range(GATHER_IMAGES + 3)]
-        tasks += [ask("a", "two", "two"), ask("b", "three", "three")]
+        tasks += [ask("a", "two", "two"), *(ask("b", other, other) for other in others)]
         while sum(len(pieces) for pieces in helper._gathering._waiting.values()) < len(tasks) + 1:
             await asyncio.sleep(0.001)
         network.free.set()
         found = [labels(answer) for answer in await asyncio.gather(first, *tasks)]
         assert found[1 : GATHER_IMAGES + 4] == [[f"one {number}"] for number in range(GATHER_IMAGES + 3)]
-        assert found[-2:] == [["two"], ["three"]]
-        # The owner who had no turn yet comes before the second one of the first.
-        assert network.asked == [1, 1, GATHER_IMAGES, 3, 1]
+        assert found[GATHER_IMAGES + 4 :] == [["two"], *([other] for other in others)]
+        assert network.asked == turns
         helper.close()
 
     asyncio.run(run())
