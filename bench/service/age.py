@@ -1,0 +1,229 @@
+"""What an update costs as its model ages: streams of updates, each of ten new classes or of more images of known ones.
+
+    python -m bench.service.age [--updates 60] [--methods analytic er] [--scenarios class data] [--side 32]
+
+Each batch is uploaded to the API and learned by a worker, both in this process; the job runs in a process of its own,
+on one thread. The store is a folder that gives out no local files, so that its requests are those that S3 would get.
+Printed for update 2, 5, 10 and every tenth, of the worker's part alone: seconds; CPU seconds of the job process and of
+the worker; SQL statements; requests to the store, and those of each kind; bytes that the version adds; bytes in the
+store. Then the last updates over those around update 10, medians of three. Images are noise around a picture of their
+class.
+"""
+
+import argparse
+import io
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from sqlalchemy import Engine, event, select
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.db.tables import Job, Model, Version
+from core.settings import Settings
+from tools.service import lend_catalogue
+from worker.loop import Worker
+
+CLASSES = 10
+PER_CLASS = 30
+SHOWN = {2, 5, 10}
+FIRST = 10
+"""The update that others are compared with."""
+RECIPES: dict[str, dict[str, Any]] = {
+    "analytic": {"method": "analytic"},
+    "er": {"method": "er", "epochs": 1},
+}
+BASE = "perennial/resnet20-cifar100"
+NAMES = ("seconds", "job_cpu_s", "worker_cpu_s", "statements", "requests", "new_bytes")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one update cost."""
+
+    seconds: float
+    job_cpu_s: float
+    worker_cpu_s: float
+    statements: int
+    requests: int
+    new_bytes: int
+    total_bytes: int
+
+
+class CountedStore:
+    """A store without local files that counts requests by kind."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.counts: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self.inner, name)
+        if name in ("put_file", "put_bytes", "read", "stat", "delete", "list"):
+            self.counts[name] += 1
+        return operation
+
+    def local_path(self, _key: str) -> Path | None:
+        """As of S3: none."""
+        return None
+
+
+class Stream:
+    """A model and the worker that updates it."""
+
+    def __init__(self, folder: Path, method: str, scenario: str, side: int) -> None:
+        settings = Settings(data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url="")
+        lend_catalogue(folder)
+        db = Database(settings.resolved_database_url)
+        upgrade(db)
+        db.close()
+        self._db = Database(settings.resolved_database_url)
+        self._client = TestClient(create_app(settings), base_url="http://127.0.0.1:8000")
+        self._client.__enter__()
+        self._worker = Worker(settings, ring=lambda _job: None)
+        self._store = CountedStore(self._worker.store)
+        self._worker.store = self._store  # type: ignore[assignment]
+        self._worker.start()
+        self._scenario, self._side = scenario, side
+        model = {
+            "name": "aging",
+            "scenario": scenario,
+            "base": BASE,
+            "recipe": RECIPES[method],
+            "gate": {"checks": "off"},
+        }
+        answer = self._client.post("/v1/models", json=model)
+        assert answer.status_code == 201, answer.text
+
+    def update(self, number: int) -> Figures:
+        """Send a batch and learn it."""
+        answer = self._client.post(
+            "/v1/models/aging/tasks", content=make_batch(number, self._scenario, self._side),
+            headers={"Content-Type": "application/octet-stream"},
+        )  # fmt: skip
+        assert answer.status_code == 202, answer.text
+        zygote = psutil.Process(self._worker.zygote().pid)
+        here = psutil.Process()
+        self._store.counts.clear()
+        cpu, own, begin = _cpu(zygote), _cpu(here), time.perf_counter()
+        with _counted_statements() as counted:
+            self._worker.work(lambda: False)
+        seconds = time.perf_counter() - begin
+        used, own_used = _cpu(zygote) - cpu, _cpu(here) - own
+        with self._db.read() as session:
+            job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
+            assert job.state == "succeeded", (number, job.state, job.error)
+            named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
+        return Figures(
+            seconds, used, own_used, counted[0], sum(self._store.counts.values()), named or 0, self._stored()
+        )
+
+    def requests(self) -> str:
+        """Requests of the last update by kind."""
+        return " ".join(f"{name} {count}" for name, count in sorted(self._store.counts.items()))
+
+    def close(self) -> None:
+        """End worker and API."""
+        self._worker.close()
+        self._client.__exit__(None, None, None)
+        self._db.close()
+
+    def _stored(self) -> int:
+        return sum(info.size for info in self._store.inner.list(""))
+
+
+def make_batch(number: int, scenario: str, side: int) -> bytes:
+    """An npz of `PER_CLASS` images of each of ten classes: new ones, or in the data scenario the same."""
+    first = 0 if scenario == "data" else CLASSES * (number - 1)
+    draw = np.random.default_rng(number)
+    images, labels = [], []
+    for label in range(first, first + CLASSES):
+        picture = np.random.default_rng(100_000 + label).integers(40, 216, (4, 4, 3))
+        picture = picture.repeat(side // 4, 0).repeat(side // 4, 1)
+        noise = draw.normal(0, 40, (PER_CLASS, side, side, 3))
+        images.append((picture + noise).clip(0, 255).astype(np.uint8))
+        labels += [label] * PER_CLASS
+    out = io.BytesIO()
+    np.savez(out, images=np.concatenate(images), labels=np.array(labels))
+    return out.getvalue()
+
+
+@contextmanager
+def _counted_statements() -> Iterator[list[int]]:
+    """Count SQL statements of this process in a list of one number."""
+    counted = [0]
+
+    def count(*_: object) -> None:
+        counted[0] += 1
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        yield counted
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
+    """Print one stream, a line for every tenth update."""
+    print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
+    print("| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored bytes |")
+    print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
+    seen: list[Figures] = []
+    with tempfile.TemporaryDirectory() as folder:
+        stream = Stream(Path(folder), method, scenario, side)
+        try:
+            for number in range(1, updates + 1):
+                one = stream.update(number)
+                seen.append(one)
+                if number in SHOWN or number % 10 == 0 or number == updates:
+                    print(
+                        f"| {number} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} "
+                        f"| {one.statements} | {one.requests} | {stream.requests()} "
+                        f"| {one.new_bytes:,} | {one.total_bytes:,} |",
+                        flush=True,
+                    )
+        finally:
+            stream.close()
+    if updates > FIRST + 1:
+        ratios = {name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name) for name in NAMES}
+        print("last ÷ update 10: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+
+
+def _median(some: list[Figures], name: str) -> float:
+    return statistics.median(getattr(one, name) for one in some)
+
+
+def main() -> None:
+    """Run the streams that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--methods", nargs="+", choices=sorted(RECIPES), default=sorted(RECIPES))
+    parser.add_argument("--scenarios", nargs="+", choices=("class", "data"), default=["class", "data"])
+    parser.add_argument("--side", type=int, default=32)
+    args = parser.parse_args()
+    for method in args.methods:
+        for scenario in args.scenarios:
+            run_stream(method, scenario, args.updates, args.side)
+
+
+if __name__ == "__main__":
+    main()
