@@ -30,7 +30,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from core.db.migrate import upgrade
 from core.db.session import Database
-from core.db.tables import Job, Model, Version
+from core.db.tables import Job, Version
 from core.settings import Settings
 from tools.service import lend_catalogue
 from worker.loop import Worker
@@ -86,7 +86,9 @@ class Stream:
     """A model and the worker that updates it."""
 
     def __init__(self, folder: Path, method: str, scenario: str, side: int) -> None:
-        settings = Settings(data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url="")
+        settings = Settings(
+            data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
+        )
         lend_catalogue(folder)
         db = Database(settings.resolved_database_url)
         upgrade(db)
@@ -204,7 +206,9 @@ def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
         finally:
             stream.close()
     if updates > FIRST + 1:
-        ratios = {name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name) for name in NAMES}
+        ratios = {
+            name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name) for name in NAMES
+        }
         print("last ÷ update 10: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
 
 
@@ -214,7 +218,9 @@ def _median(some: list[Figures], name: str) -> float:
 
 def main() -> None:
     """Run the streams that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--methods", nargs="+", choices=sorted(RECIPES), default=sorted(RECIPES))
     parser.add_argument("--scenarios", nargs="+", choices=("class", "data"), default=["class", "data"])

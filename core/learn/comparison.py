@@ -32,14 +32,16 @@ def changed_predictions(
     inputs: Inputs,
     report: Report,
     temperature: float = 1.0,
+    known: Mapping[int, Tensor] | None = None,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
     """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict; and the
-    parent's answers there.
+    parent's answers there, as far as they were not known.
 
     Args:
         predict: the parent's `predict_logits`.
         right: task → the new version's `correct_on_task`.
         temperature: the parent's.
+        known: task → which of the parent's answers are right, bool [N]; None: of no task.
     """
     found: dict[str, dict[str, int]] = {}
     said: dict[int, Answers] = {}
@@ -47,7 +49,9 @@ def changed_predictions(
         data = parts[task]
         if not can_answer(parent, task, classes_present(data)):
             continue
-        said[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
+        before = (known or {}).get(task)
+        if before is None:
+            said[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
@@ -69,6 +73,7 @@ def knn_probe(
     older: Mapping[str, Network],
     parts: Mapping[int, Dataset],
     task: int,
+    own: Dataset | None,
     inputs: Inputs,
     report: Report,
 ) -> dict[str, Any]:
@@ -76,15 +81,20 @@ def knn_probe(
     begun.
 
     Counts are [correct, total]. `before` has the older networks on the new task alone.
+
+    Args:
+        parts: held-out images of each task, or their features by the new version.
+        task: number of the new task.
+        own: its held-out images, for the older networks; None: it has none.
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
         correct, total = tasks[str(number)] = probe.task(number, data)
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
-    before = {
-        name: Probe(net, 1, inputs).task(task, parts[task]) for name, net in older.items() if task in parts
-    }
+    before = {}
+    if own is not None:
+        before = {name: Probe(net, 1, inputs).task(task, own) for name, net in older.items()}
     return {"all": probe.all(), "tasks": tasks, "before": before}
 
 

@@ -19,6 +19,7 @@ from core.learn.ancestors import Ancestors
 from core.learn.augment import epoch_seed
 from core.learn.data_findings import findings
 from core.learn.dataset import Dataset
+from core.learn.held_out_features import FeatureDataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import evenly_spaced, features
@@ -76,7 +77,10 @@ class Looker:
                 by_class = spec.scenario != "task"
                 found["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
         if spec.scenario == "class":
-            found["would_say"] = would_say(self._parent(), data)
+            is_whole = self.network.takes_features and len(rows) == len(data)
+            found["would_say"] = would_say(
+                self._parent(), FeatureDataset(seen, data.labels, data.names) if is_whole else data
+            )
             self.alive()
         held_out = self._held_out(spec.task)
         found["findings"] = findings(found, len(data), 0 if held_out is None else len(held_out))

@@ -57,7 +57,9 @@ class Dataset:
 
     def every(self, stride: int) -> Dataset:
         """Every image, or every second, third …"""
-        return self if stride == 1 else Dataset(self.images[::stride], self.labels[::stride], self.names)
+        if stride == 1:
+            return self
+        return type(self)(self.images[::stride], self.labels[::stride], self.names)
 
     def targets(self, known: Sequence[str]) -> Tensor:
         """Labels as rows of a head with the classes `known`, matched by name: int64 [N].

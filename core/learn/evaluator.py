@@ -9,7 +9,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from core.learn import log_lines
+from core.learn import kept_answers, log_lines
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, baselines
@@ -29,6 +29,7 @@ from core.learn.evaluate import (
     logits_on_task,
     mean_loss,
 )
+from core.learn.held_out_features import replace_images
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
@@ -93,7 +94,8 @@ class Evaluator:
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
         """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
         parts = self.held_out()
-        right, calibration = self._measure(network, method, ctx, parts)
+        seen = replace_images(network, parts, self._inputs, {}, lambda: self._emit(AliveEvent()))
+        right, calibration = self._measure(network, method, ctx, seen)
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.network("base")
@@ -109,11 +111,13 @@ class Evaluator:
             self._inputs,
             self._metric,
             self._ancestors.temperature_of("parent"),
+            self._read_answers(older["parent"], parts),
         )
         for task, known in said.items():
             self.answers.setdefault(("parent", task), known)
         probe = Probe(network, len(parts), self._inputs)
-        neighbours = knn_probe(probe, older, parts, self._number, self._inputs, self._metric)
+        own = parts.get(self._number)
+        neighbours = knn_probe(probe, older, seen, self._number, own, self._inputs, self._metric)
         beside = self._baselines(network, probe, right)
         return Figures(
             drift=drift(network, base),
@@ -128,6 +132,21 @@ class Evaluator:
     def found(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
+
+    def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
+        """Task → which of the parent's stored answers are right; without tasks whose answers are not stored."""
+        found: dict[int, Tensor] = {}
+        for task in self._spec.history:
+            data = parts.get(task.number)
+            if task.answers is None or data is None:
+                continue
+            head = self._head(task.number)
+            if not can_answer(parent, task.number, classes_present(data)):
+                continue
+            answers = kept_answers.read_file(task.answers)
+            if len(answers.rows) == len(data):
+                found[task.number] = answers.right(data.targets(parent.classes_of(head)))
+        return found
 
     def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
         """What the features could do; nothing where held-out images do not stay."""

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from core.learn.evaluate import Answers
+from core.learn.state import load_tensors
 from core.protocol.job_result import AnswersFile, Measured
 
 Kept = Mapping[tuple[Measured, int], Answers]
@@ -30,6 +31,12 @@ def files(folder: Path, kept: Kept) -> list[AnswersFile]:
         save_file(_tensors(said), folder / name)
         found.append(AnswersFile(version=version, task=task, file=name))
     return found
+
+
+def read_file(path: Path) -> Answers:
+    """Read answers that `files` has written, of today or older."""
+    tensors = load_tensors(path)
+    return Answers(tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER))
 
 
 def to_tensors(kept: Kept) -> dict[str, Tensor]:

@@ -109,6 +109,9 @@ class Inputs:
         return False
 
     def __call__(self, images: Tensor) -> Tensor:
+        """Return inputs of images; features [N, D] in place of images as they are, on the device."""
+        if images.dim() == 2:
+            return images.to(self.device)
         x = images.to(self.device, torch.float32, non_blocking=True)
         x = x.sub_(self._shift) if images.dtype != torch.float32 else x - self._shift
         return x.mul_(self._scale).permute(0, 3, 1, 2)

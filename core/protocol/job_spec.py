@@ -19,11 +19,12 @@ class _Strict(Document):
 
 class EarlierTask(_Strict):
     """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it
-    is kept."""
+    is kept; `answers`: what the parent answers there, if that is stored."""
 
     number: int
     classes: list[str]
     held_out: Path | None = None
+    answers: Path | None = None
 
 
 class SpecTask(EarlierTask):

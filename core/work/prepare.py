@@ -16,7 +16,7 @@ from core import damage
 from core.catalogue import load_catalogue
 from core.damage import Marks
 from core.db.session import Database
-from core.db.tables import Model, Part, Task, Version
+from core.db.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
 from core.ingest.traces import read_traces
 from core.line import line
@@ -61,6 +61,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         erased_tasks = _erased(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
+        answers = _answers(session, parent)
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
@@ -77,7 +78,11 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
-            history=[_earlier(blobs, earlier) for earlier in tasks if earlier.number != task.number],
+            history=[
+                _earlier(blobs, earlier, answers.get(earlier.number))
+                for earlier in tasks
+                if earlier.number != task.number
+            ],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             parent=_local(blobs, parent, parts[parent.id]),
@@ -165,8 +170,26 @@ def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecT
     )
 
 
-def _earlier(blobs: Blobs, task: Task) -> EarlierTask:
-    return EarlierTask(number=task.number, classes=sorted(task.classes), held_out=_held_out(blobs, task))
+def _earlier(blobs: Blobs, task: Task, answers: str | None) -> EarlierTask:
+    held_out = _held_out(blobs, task)
+    there = None if held_out is None or answers is None else _fetch_if_sound(blobs, answers)
+    return EarlierTask(number=task.number, classes=sorted(task.classes), held_out=held_out, answers=there)
+
+
+def _answers(session: Session, parent: Version) -> dict[int, str]:
+    """Return the digests of what the parent answers, by task."""
+    query = select(Result.task, Result.answers).where(
+        Result.model_id == parent.model_id, Result.version == parent.number
+    )
+    return {task: digest for task, digest in session.execute(query) if digest is not None}
+
+
+def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
+    """Fetch what a job can also compute; None where it is damaged, which is marked, or was deleted meanwhile."""
+    try:
+        return blobs.fetch(digest)
+    except StoreCorrupt:
+        return None
 
 
 def _held_out(blobs: Blobs, task: Task) -> Path | None:

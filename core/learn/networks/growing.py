@@ -145,7 +145,12 @@ class GrowingNetwork(Network):
     # Passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to the features of all experts, [B, width of all experts]."""
+        """[B, channels, size, size] to the features of all experts, [B, width of all experts].
+
+        Features in place of images are returned as they are.
+        """
+        if x.dim() == 2:
+            return x
         old = self.older(x)
         return torch.cat([*old.features, self.newest(old, x)], 1)
 

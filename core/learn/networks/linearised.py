@@ -34,6 +34,7 @@ class LinearisedNetwork(Network):
     """
 
     family: ClassVar[str] = "linearised"
+    takes_features: ClassVar[bool] = False  # logits are made of value and derivative, and not of their sum
 
     def __init__(self, plain: Network, *, slope: float, fixed_head: bool, frozen: bool) -> None:
         """Takes over the modules of a plain network.

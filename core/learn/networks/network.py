@@ -49,6 +49,7 @@ class Network(nn.Module):
 
     family: ClassVar[str] = "plain"
     renamed: ClassVar[Mapping[str, str]] = {}  # prefix of tensor names in older snapshots → prefix now
+    takes_features: ClassVar[bool] = True  # `features` [B, width] in place of images give the same logits
 
     def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
         """Heads start as zeros. Raises ValueError for an unknown scenario or repeated class."""
@@ -88,8 +89,8 @@ class Network(nn.Module):
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
         """[B, channels, size, size] to [B, width]. `task` matters in families with features per task.
 
-        Features [B, width] in place of images are returned as they are: those of a backbone that does not move
-        are computed once (`core/learn/features.py`).
+        Features [B, width] in place of images are returned as they are: what several readers need is computed
+        once (`core/learn/features.py`, `core/learn/held_out_features.py`).
         """
         return x if x.dim() == 2 else self.backbone(x)
 

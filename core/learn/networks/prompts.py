@@ -62,7 +62,12 @@ class PromptedNetwork(Network):
         return {"family": self.family, "prompts": self.tokens, "deep": self.deep, "tasks": tasks}
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]: without prompts for the task the backbone's own."""
+        """[B, channels, size, size] to [B, width]: without prompts for the task the backbone's own.
+
+        Features [B, width] in place of images are returned as they are.
+        """
+        if x.dim() == 2:
+            return x
         name, encoder = self._name(task), self.backbone.encoder
         # Without tokens nothing is inserted: an empty tensor that requires gradients would take attention
         # off its fast path, and results would differ from a linear probe in the last bits.
