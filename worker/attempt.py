@@ -290,7 +290,8 @@ class Attempt:
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
-                made = publish(self._tools.db, self._tools.store, self._claim, result)
+                cache = self._tools.settings.folder("cache")
+                made = publish(self._tools.db, self._tools.store, self._claim, result, cache)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_outage(error):
                     raise

@@ -17,7 +17,7 @@ from core import damage
 from core.db.session import Database
 from core.db.tables import Model, Result, Task, Version
 from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
-from core.ingest.answers import open_answers
+from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
 from core.protocol.answers.compare import LeftOut
 from core.protocol.manifest import Manifest
@@ -46,7 +46,7 @@ class Side:
 @dataclass(frozen=True)
 class ComparedTask:
     """A task on which the answers of both are kept: digests of blobs, and the labels that its dataset's
-    numbers mean."""
+    numbers mean; `key` reads the answers."""
 
     number: int
     name: str | None
@@ -54,6 +54,7 @@ class ComparedTask:
     held_out: str
     a: str
     b: str
+    key: str | None
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,12 @@ def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
         _, labels = open_dataset(blobs.fetch(task.held_out))
         truth = words.of(task.number, task.labels)[labels]
         (a, p_a), (b, p_b) = (
-            _answers(blobs, words.of(task.number, _classes(pair, side, task)), task.number, digest)
+            _answers(
+                blobs,
+                words.of(task.number, _classes(pair, side, task)),
+                Place(side.number, task.number, task.key),
+                digest,
+            )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
         )
         if not len(truth) == len(a) == len(b):
@@ -172,11 +178,11 @@ def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
         yield Said(task, truth, a, b, p_a, p_b)
 
 
-def _answers(blobs: Blobs, classes: Ids, task: int, digest: str) -> tuple[Ids, npt.NDArray[np.float16]]:
-    rows, probabilities = open_answers(blobs.fetch(digest))
+def _answers(blobs: Blobs, classes: Ids, place: Place, digest: str) -> tuple[Ids, npt.NDArray[np.float16]]:
+    rows, probabilities = open_answers(blobs.fetch(digest), place)
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
-            f"Answers on task {task} name row {int(rows.max())} of a head with {len(classes)} classes.",
+            f"Answers on task {place.task} name row {int(rows.max())} of a head with {len(classes)} classes.",
             extra={"object": Blobs.key(digest)},
         )
     return classes[rows], probabilities
@@ -231,7 +237,7 @@ def _apart(
         held_out = task.held_out_sha256
         if a is not None and b is not None and held_out is not None and task.held_out_deleted_at is None:
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
-            found.append(ComparedTask(number, task.name, labels, held_out, a, b))
+            found.append(ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key))
         else:
             left_out.append(_left(model, task, sides, cells))
     return found, left_out

@@ -142,12 +142,12 @@ def _said(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArr
     assert side.answers is not None, "it is compared image by image"
     path = blobs.fetch(side.answers)
     rows = np.array(side.rows, np.str_)
-    ranked = open_ranked_answers(path)
+    ranked = open_ranked_answers(path, side.place)
     if ranked is not None:
         answers, truth = ranked.rows, _labels(rows, ranked.targets, side)
     else:  # stored by an older release, which kept no true rows beside the answers
         assert side.held_out is not None, "answers are kept as long as the images"
-        answers, _ = open_answers(path)
+        answers, _ = open_answers(path, side.place)
         _, numbers = open_dataset(blobs.fetch(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(answers):

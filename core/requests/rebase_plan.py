@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import Alias, Model, Result, Task, Version
 from core.errors import NotFound
+from core.ingest.answers import Place
 from core.line import words
 from core.line.coverage import taught
 from core.line.line import PRODUCTION, version_of
@@ -30,6 +31,7 @@ class Measured:
         correct, total: images.
         per_class: label → right answers and images.
         answers, held_out, traces: digests of blobs; None: not kept.
+        place: of the answers in their blob.
         rows: labels of the rows that answers name; labels: those of the dataset's numbers.
     """
 
@@ -37,6 +39,7 @@ class Measured:
     total: int
     per_class: Mapping[str, list[int]]
     answers: str | None
+    place: Place
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -218,6 +221,7 @@ def _measured(
         cell.total,
         cell.per_class,
         cell.answers,
+        Place(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,

@@ -80,24 +80,25 @@ class Blobs:
             raise ValueError(f"not a sha256: {sha256[:80]!r}")
         return f"blobs/{sha256[:2]}/{sha256}"
 
-    def put_file(self, path: Path, *, move: bool = False) -> tuple[str, int]:
+    def put_file(self, path: Path, *, move: bool = False, link: bool = False) -> tuple[str, int]:
         """Store a file and return its (sha256, bytes); nothing is sent when it is there and was verified lately.
 
-        With `move` the file is gone afterwards.
+        With `move` the file is gone afterwards. With `link` it becomes the cache's copy too, and nobody may write to
+        it any more.
         """
         sha256, size = _digest(path)
         key = self.key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.has(key)
         if marked or info is None or info.size != size or not self._is_remembered(info):
-            self._store.put_file(key, path, move=move)
+            tag = self._store.put_file(key, path, move=move)
             if marked and self._marks is not None:
                 self._marks.remove(key)
-            info = self._store.stat(key)
-            if info is not None:  # else swept already
-                self._remember(info)
+            VERIFIED.add(self._name(key), tag)
         if move:
             path.unlink(missing_ok=True)
+        elif link:
+            self._link(path, sha256)
         return sha256, size
 
     def has(self, sha256: str) -> bool:
@@ -211,7 +212,8 @@ class Blobs:
         return f"{self._store!r}/{key}"
 
     def _is_remembered(self, info: ObjectInfo) -> bool:
-        return VERIFIED.has(self._name(info.key), info.tag)
+        name = self._name(info.key)
+        return VERIFIED.has(name, info.tag) or VERIFIED.has(name, info.content)
 
     def _remember(self, info: ObjectInfo) -> None:
         VERIFIED.add(self._name(info.key), info.tag)
@@ -224,6 +226,23 @@ class Blobs:
 
     def _cached(self, sha256: str) -> Path:
         return self._cache / self.key(sha256)
+
+    def _link(self, path: Path, sha256: str) -> None:
+        """Give the cache a file that was stored, so that nobody downloads it here.
+
+        The same bytes on the same disk cost nothing. On another disk nothing is done.
+        """
+        cached = self._cached(sha256)
+        if self._store.local_path(self.key(sha256)) is not None or cached.exists():
+            return
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, cached)
+            tag = file_tag(cached.stat())
+        except OSError:
+            return
+        VERIFIED.add(str(cached), tag)
+        self._trim()
 
     def _download(self, sha256: str, target: Path) -> None:
         info = self._store.stat(self.key(sha256))

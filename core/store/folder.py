@@ -44,7 +44,7 @@ class FolderStore:
     def __repr__(self) -> str:
         return f"FolderStore({str(self.root)!r})"
 
-    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file; `move` renames it when it lies on the same file system, else copies."""
         target = self._path(key)
         # The source is opened outside: when it is missing, that is the caller's error and no outage.
@@ -53,12 +53,14 @@ class FolderStore:
                 os.fsync(source.fileno())
                 self._into_place(path, target)
                 _sync_folder(path.parent)
-                return
+                return _tag_of(target)
             with self._incoming_file() as (temporary, handle):
                 _copy(source, handle)
                 self._finish(temporary, handle, target)
+                tag = _tag_of(target)
         if move:
             path.unlink(missing_ok=True)
+        return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store `data`."""
@@ -259,6 +261,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _tag_of(path: Path) -> str:
+    try:
+        return file_tag(path.stat())
+    except FileNotFoundError:  # swept already
+        return ""
 
 
 def _info(key: str, path: Path) -> ObjectInfo | None:

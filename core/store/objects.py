@@ -23,13 +23,15 @@ _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 class ObjectInfo:
     """One stored object: its key, its size in bytes, and when it was written (seconds since 1970).
 
-    `tag` is another one once somebody has written to the object, even if he put the time back.
+    `tag` is another one once somebody has written to the object, even if he put the time back. `content` is a tag of
+    the bytes alone, which S3 also tells of an object that it has just taken; "" where `tag` is known then.
     """
 
     key: str
     size: int
     modified: float
     tag: str = ""
+    content: str = ""
 
 
 def file_tag(status: os.stat_result) -> str:
@@ -40,10 +42,13 @@ def file_tag(status: os.stat_result) -> str:
 class Store(Protocol):
     """Objects by key. Every method raises `Unavailable` when the store does not answer."""
 
-    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file under `key`, replacing what was there; readers see the old or the new whole.
 
         With `move` the source is gone afterwards (a folder store on the same file system renames it).
+
+        Returns:
+            `tag` or `content` of the object, as `stat` tells them; "" where neither is known.
         """
         ...
 

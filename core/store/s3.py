@@ -121,19 +121,21 @@ class S3Store:
     def __repr__(self) -> str:
         return f"S3Store({str(self.address)!r})"
 
-    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file, in parts when it is larger than one; the object appears with the last part."""
         name = self._name(key)
         with path.open("rb") as handle:
-            self._put(name, handle, os.fstat(handle.fileno()).st_size)
+            tag = self._put(name, handle, os.fstat(handle.fileno()).st_size)
         if move:
             path.unlink(missing_ok=True)
+        return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store `data`."""
         self._put(self._name(key), BytesIO(data), len(data))
 
-    def _put(self, name: str, handle: BinaryIO, size: int) -> None:
+    def _put(self, name: str, handle: BinaryIO, size: int) -> str:
+        """Store an object; return its ETag."""
         part = max(PART_BYTES, -(-size // MAX_PARTS))
         # A multipart upload whose last answer was lost is gone when the client repeats its end: the
         # server says NoSuchUpload, though the object may be there. Sending it all again is always right.
@@ -142,13 +144,14 @@ class S3Store:
             with self._outage():
                 try:
                     # One part at a time: memory stays at two parts, and no thread outlives an error.
-                    self._client.put_object(
+                    made = self._client.put_object(
                         self.address.bucket, name, handle, size, part_size=part, num_parallel_uploads=1
                     )
-                    return
+                    return made.etag or ""
                 except S3Error as error:
                     if last or error.code != "NoSuchUpload":
                         raise
+        raise AssertionError("the second try returns or raises")
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
@@ -221,7 +224,7 @@ class S3Store:
                     return None
                 raise
         modified = found.last_modified.timestamp() if found.last_modified else 0.0
-        return ObjectInfo(key, found.size or 0, modified, f"{found.etag}-{modified}")
+        return ObjectInfo(key, found.size or 0, modified, f"{found.etag}-{modified}", found.etag or "")
 
     def delete(self, key: str) -> None:
         """Remove the object."""

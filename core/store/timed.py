@@ -22,10 +22,10 @@ class TimedStore:
     def __repr__(self) -> str:
         return repr(self.inner)
 
-    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """As `Store.put_file`; counts as `put`."""
         with _measured("put"):
-            self.inner.put_file(key, path, move=move)
+            return self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """As `Store.put_bytes`; counts as `put`."""

@@ -1,21 +1,26 @@
 """What versions answered on held-out images: stored before the publishing transaction, named in it.
 
-Besides those of the cells that a job measured there are the parent's on all its tasks, since the job asks it again:
-they fill cells that have none, such as those from before answers were kept.
+All of an update are one blob (`core.ingest.answers`), so that the requests to the store do not grow with the number of
+tasks. Besides those of the cells that a job measured there are the parent's on tasks on which it has none, such as
+those from before answers were kept: the job asks it there again, and they fill its cells.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task
+from core.ingest.answers import NEW, draw_key, seal_files
 from core.protocol.job_result import JobResult, Measured
 from core.store import Blobs
 from core.work.fence import Claim
 from core.work.result import ResultFolder
+
+_FILE = "answers.safetensors"
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,24 @@ class Stored:
 
 
 Kept = Mapping[tuple[Measured, int], Stored]
-"""By version and task."""
+"""By version and task; all the same blob."""
 
 
-def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Kept:
+@dataclass(frozen=True)
+class Sealed:
+    """The answers of a result, stored: what cells name them, the blob's file, and keys of tasks that had none."""
+
+    kept: Kept
+    path: Path
+    keys: Mapping[int, str]
+
+    @property
+    def blob(self) -> Stored | None:
+        """The blob; None: no cell lacks answers."""
+        return next(iter(self.kept.values()), None)
+
+
+def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Sealed:
     """Store the answers of a result that no cell has yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -41,19 +60,30 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
             Result.answers.is_not(None),
         )
         there = {(version, task) for version, task in session.execute(query)}
-    stored: dict[tuple[Measured, int], Stored] = {}
-    for file in found.document.answers:
-        if (older.get(file.version), file.task) not in there:
-            stored[file.version, file.task] = Stored(*blobs.put_file(found.folder / file.file))
-    return stored
+        keys = _read_keys(session, job.model_id, {file.task for file in found.document.answers})
+    files = {
+        (file.version, file.task): found.folder / file.file
+        for file in found.document.answers
+        if (older.get(file.version), file.task) not in there
+    }
+    path = found.folder / _FILE
+    if not files:
+        return Sealed({}, path, {})
+    drawn = {task: draw_key() for _, task in files if task not in keys}
+    keys |= drawn
+    names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
+    seal_files(
+        {names[key]: file for key, file in files.items()},
+        {names[key]: keys[key[1]] for key in files},
+        path,
+    )
+    blob = Stored(*blobs.put_file(path, link=True))
+    return Sealed(dict.fromkeys(files, blob), path, drawn)
 
 
-def again(blobs: Blobs, kept: Kept, found: ResultFolder[JobResult]) -> None:
-    """Store once more what was deleted as unused since; under the lock on references."""
-    paths = {(file.version, file.task): found.folder / file.file for file in found.document.answers}
-    for key, stored in kept.items():
-        if not blobs.has(stored.sha256):
-            blobs.put_file(paths[key])
+def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
+    query = select(Task.number, Task.answers_key).where(Task.model_id == model_id, Task.number.in_(tasks))
+    return {task: key for task, key in session.execute(query) if key is not None}
 
 
 def without(session: Session, model: Model, kept: Kept) -> Kept:
@@ -62,6 +92,16 @@ def without(session: Session, model: Model, kept: Kept) -> Kept:
     query = select(Task.number).where(Task.model_id == model.id, gone)
     tasks = set(session.scalars(query))
     return {key: stored for key, stored in kept.items() if key[1] not in tasks}
+
+
+def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> None:
+    """Write the keys of tasks that had none, as far as cells name answers on them."""
+    for task in sorted({task for _, task in kept} & sealed.keys.keys()):
+        session.execute(
+            update(Task)
+            .where(Task.model_id == model.id, Task.number == task)
+            .values(answers_key=sealed.keys[task])
+        )
 
 
 def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
@@ -83,8 +123,8 @@ def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResu
 
 
 def new_bytes(session: Session, model: Model, kept: Kept) -> int:
-    """Bytes of those that the model does not have yet; before they are named."""
-    sizes = {stored.sha256: stored.bytes for stored in kept.values()}
-    query = select(Result.answers).where(Result.model_id == model.id, Result.answers.is_not(None))
-    known: Collection[str | None] = set(session.scalars(query))
-    return sum(size for sha256, size in sizes.items() if sha256 not in known)
+    """Bytes of the blob, unless the model has it already; before it is named."""
+    blobs = {stored.sha256: stored.bytes for stored in kept.values()}
+    query = select(Result.answers).where(Result.model_id == model.id, Result.answers.in_(blobs)).distinct()
+    known = set(session.scalars(query))
+    return sum(size for sha256, size in blobs.items() if sha256 not in known)

@@ -18,7 +18,7 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import StoreCorrupt
 from core.flips import Mask, mcnemar_worse
-from core.ingest.answers import RankedAnswers, open_answers, open_ranked_answers
+from core.ingest.answers import Place, RankedAnswers, open_answers, open_ranked_answers
 from core.line.checks import IMAGE_CHECKS
 from core.line.judgement import limits_of
 from core.power import SIGNIFICANT, find_visible
@@ -54,7 +54,7 @@ class _Facts:
     """Rows of the database that the comparisons need.
 
     Attributes:
-        tasks: whose held-out images are still there.
+        tasks: whose held-out images are still there; keys: that read stored answers on them.
         production: None where that is version 0, which was taught nothing.
         best: task → the version of the last ones that answered most of it right.
     """
@@ -63,6 +63,7 @@ class _Facts:
     gate: GateOut
     own: int
     tasks: set[int]
+    keys: Mapping[int, str | None]
     parent: _Answering
     production: _Answering | None
     best: Mapping[int, _Answering]
@@ -175,7 +176,9 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         if all(gate.get(name) is None for name in IMAGE_CHECKS):
             return None
         there = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
-        tasks = set(session.scalars(select(Task.number).where(Task.model_id == model.id, there)))
+        query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, there)
+        keys = {task: key for task, key in session.execute(query)}
+        tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
         answers = _stored_answers(session, model, numbers)
         best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
@@ -187,6 +190,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
             gate=gate,
             own=claim.task_number or 0,
             tasks=tasks,
+            keys=keys,
             parent=versions[job.parent_version or 0],
             production=versions[production] if production else None,
             best={task: versions[number] for task, number in best.items()},
@@ -294,11 +298,13 @@ class _Comparison:
             return None
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
         digest = version.answers.get(part.task)
+        place = None
         if path is None and digest is not None:
             path = self._fetch(digest)
+            place = Place(version.number, part.task, self._facts.keys[part.task])
         if path is None:
             return None
-        rows, _ = open_answers(path)
+        rows, _ = open_answers(path, place)
         return (rows, len(known)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch(self, digest: str) -> Path | None:

@@ -15,7 +15,7 @@ from core.db.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Me
 from core.db.session import Database
 from core.db.tables import Alias, Job, Model, Result, Task, Version
 from core.flips import Flips, Mask
-from core.ingest.answers import open_answers
+from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
 from core.line.features import find_best, find_loss
 from core.line.gate import Production
@@ -60,12 +60,16 @@ class Beside:
 
 @dataclass(frozen=True)
 class _Told:
-    """A task on which production was measured: its true labels, and production's answers; digests of blobs."""
+    """A task on which production was measured: its true labels, and production's answers; digests of blobs.
+
+    place: of these answers.
+    """
 
     number: int
     labels: list[str]
     held_out: str
     answers: str
+    place: Place
 
 
 def production_of(session: Session, model_id: str) -> int | None:
@@ -115,7 +119,8 @@ def _told(session: Session, model: Model, number: int, tasks: dict[int, Task]) -
         task = tasks[task_number]
         if answers is not None and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
-            told.append(_Told(task_number, labels, task.held_out_sha256, answers))
+            place = Place(number, task_number, task.answers_key)
+            told.append(_Told(task_number, labels, task.held_out_sha256, answers, place))
     return told
 
 
@@ -131,7 +136,7 @@ def _by_answers(
         _, labels = open_dataset(blobs.fetch(task.held_out))
         truth = np.array(task.labels, object)[labels]
         old_head = manifest.head_of(task.number)
-        old_rows, _ = open_answers(blobs.fetch(task.answers))
+        old_rows, _ = open_answers(blobs.fetch(task.answers), task.place)
         new_rows, _ = open_answers(mine[task.number])
         old = _right(old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth)
         total += flips.count(old, _right(new_rows, heads.get(task.number, found.document.classes), truth))

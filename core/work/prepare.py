@@ -7,6 +7,7 @@ since then may have added fields to it, or taken its method away.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import select
@@ -18,6 +19,7 @@ from core.damage import Marks
 from core.db.session import Database
 from core.db.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
+from core.ingest.answers import Place, unseal
 from core.ingest.traces import read_traces
 from core.line import line
 from core.line.coverage import taught
@@ -31,6 +33,14 @@ from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention, snapshots
 from core.work.fence import Claim, hold
+
+
+@dataclass(frozen=True)
+class StoredAnswers:
+    """Where the parent's answers on a task are: a blob, and the place in it."""
+
+    sha256: str
+    place: Place
 
 
 def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
@@ -79,7 +89,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(blobs, earlier, answers.get(earlier.number))
+                _earlier(blobs, earlier, answers.get(earlier.number), folder)
                 for earlier in tasks
                 if earlier.number != task.number
             ],
@@ -170,26 +180,35 @@ def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecT
     )
 
 
-def _earlier(blobs: Blobs, task: Task, answers: str | None) -> EarlierTask:
+def _earlier(blobs: Blobs, task: Task, answers: StoredAnswers | None, folder: Path) -> EarlierTask:
     held_out = _held_out(blobs, task)
-    there = None if held_out is None or answers is None else _fetch_if_sound(blobs, answers)
+    there = None if held_out is None or answers is None else _read_answers(blobs, answers, folder)
     return EarlierTask(number=task.number, classes=sorted(task.classes), held_out=held_out, answers=there)
 
 
-def _answers(session: Session, parent: Version) -> dict[int, str]:
-    """Return the digests of what the parent answers, by task."""
-    query = select(Result.task, Result.answers).where(
-        Result.model_id == parent.model_id, Result.version == parent.number
+def _answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+    """Return the parent's stored answers by task."""
+    query = (
+        select(Result.task, Result.answers, Task.answers_key)
+        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
+        .where(Result.model_id == parent.model_id, Result.version == parent.number)
     )
-    return {task: digest for task, digest in session.execute(query) if digest is not None}
+    return {
+        task: StoredAnswers(digest, Place(parent.number, task, key))
+        for task, digest, key in session.execute(query)
+        if digest is not None
+    }
 
 
-def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch what a job can also compute; None where it is damaged, which is marked, or was deleted meanwhile."""
+def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | None:
+    """Write answers to a file of their own; None where they are damaged or were deleted: the job asks the parent."""
     try:
-        return blobs.fetch(digest)
-    except StoreCorrupt:
+        data = unseal(blobs.fetch(stored.sha256), stored.place)
+    except (StoreCorrupt, ValueError):  # damage is marked
         return None
+    path = folder / f"answers-{stored.place.task}.safetensors"
+    path.write_bytes(data)
+    return path
 
 
 def _held_out(blobs: Blobs, task: Task) -> Path | None:

@@ -32,7 +32,7 @@ from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
 from core.work import answers, anytime, negative_flips, retention, snapshots
-from core.work.answers import Kept
+from core.work.answers import Sealed
 from core.work.confused_pairs import ConfusedPair, count_confused
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
@@ -40,8 +40,6 @@ from core.work.measured import write_measured
 from core.work.negative_flips import Beside
 from core.work.result import PartFile, ResultFolder, read_result
 from core.work.version_warnings import find_lacks, find_warnings
-
-_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,15 @@ class _Made:
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
-    answers: Kept
+    answers: Sealed
     confused: list[ConfusedPair]
 
 
-def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published:
+def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None) -> Published:
     """Make a version of the result folder of a claimed job: published, or held by its gate. Idempotent.
+
+    Args:
+        cache: the worker's folder for copies of stored blobs; None: one that goes with the result.
 
     Raises:
         LeaseLost: the claim is not the job's any more; nothing was published.
@@ -85,10 +86,10 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published
     done = _published(db, claim)
     if done is None:
         found = read_result(result)
-        blobs = Blobs(store, result / "cache", marks=Marks(db))
+        blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         stored = []
         for file in found.parts:
-            stored.append(_Stored(file, *blobs.put_file(file.path)))
+            stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit("part-stored")
         made = _Made(found, stored, answers.store(db, blobs, claim, found), count_confused(found))
         hit("publish-stored")
@@ -112,13 +113,10 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
     """Publish; None: production is not the version that `beside` was counted against, and nothing was done."""
     found, stored = made.folder.document, made.parts
     with db.write() as session:
+        references.share(session)
+        _store_again(session, blobs, made)
         job = hold(session, claim)
         after(job.state, Action.PUBLISH)  # raises at once where a stop was asked for
-        references.share(session)
-        for part in stored:
-            if not blobs.has(part.sha256):  # deleted as unused since we stored it
-                blobs.put_file(part.file.path)
-        answers.again(blobs, made.answers, made.folder)
         model = line.locked(session, job.model_id)
         if negative_flips.production_of(session, model.id) != beside.production:
             return None
@@ -149,12 +147,27 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         return Published(number, version.status)
 
 
+def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
+    """Store once more what was deleted as unused since; under the lock on references.
+
+    What another row names is not deleted meanwhile. The store is asked for the rest before any row is locked: else a
+    slow store would keep heartbeats and requests waiting.
+    """
+    files = {part.sha256: part.file.path for part in made.parts}
+    if made.answers.blob is not None:
+        files[made.answers.blob.sha256] = made.answers.path
+    for sha256 in sorted(set(files) - references.used(session, list(files))):
+        if not blobs.has(sha256):
+            blobs.put_file(files[sha256])
+
+
 def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
     """Write what was measured, answered and compared; bytes of answers that are new."""
     found = made.folder.document
-    kept = answers.without(session, model, made.answers)
+    kept = answers.without(session, model, made.answers.kept)
     size = answers.new_bytes(session, model, kept)
     write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
+    answers.write_keys(session, model, made.answers, kept)
     answers.fill(session, model, version.parent or 0, kept, found)
     measurements.add(session, model.id, version.number, beside.rows())
     return size
@@ -267,14 +280,14 @@ def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]
     return set(session.execute(of_model).scalars())
 
 
-def _drop_unnamed(db: Database, blobs: Blobs, kept: Kept) -> None:
-    """Delete the answers that no cell took: of tasks whose images are gone, or that differ from what was counted."""
+def _drop_unnamed(db: Database, blobs: Blobs, sealed: Sealed) -> None:
+    """Delete the answers if no cell took any: the images of all their tasks are gone."""
+    if sealed.blob is None:
+        return
     with db.read() as session:
-        digests = sorted({stored.sha256 for stored in kept.values()})
-        batches = [digests[start : start + _BATCH] for start in range(0, len(digests), _BATCH)]
-        unused = [sorted(set(batch) - references.used(session, batch)) for batch in batches]
-    for batch in unused:
-        retention.drop(db, blobs, batch)
+        is_used = bool(references.used(session, [sealed.blob.sha256]))
+    if not is_used:
+        retention.drop(db, blobs, [sealed.blob.sha256])
 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:

@@ -151,7 +151,7 @@ class _Noted:
             self._gone.add(key)
             self._taken.append(info)
 
-    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         raise NotImplementedError("a sweep stores no file")
 
     def put_bytes(self, key: str, data: bytes) -> None:

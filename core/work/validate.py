@@ -80,16 +80,16 @@ def validate(
     if policy != "off":
         made = compared(db, blobs, claim.model_id, task.number, made)
     files = [made.train, made.held_out, made.traces]
-    digests = [blobs.put_file(path)[0] for path in files]
+    digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     hit("ingest-stored")
     with db.write() as session:
-        job = hold(session, claim)
         references.share(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # deleted as unused since we stored it
                 blobs.put_file(path)
+        job = hold(session, claim)  # after the store was asked: heartbeats lock this row
         task = _fill(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)

@@ -58,6 +58,7 @@ ADDED: dict[str, dict[str, Row]] = {
     "0026": {"models": {"answers": None}},
     "0027": {"models": {"rebased_from": None, "rebased_at": None}},
     "0028": {"jobs": {"device": "any", "gpus": 1, "resume_on": None, "out_of_memory": 0}},
+    "0029": {"tasks": {"answers_key": None}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 

@@ -31,6 +31,9 @@ class Task(Table):
         String(64)
     )  # blob of hashes and paths, see core.ingest.traces; it goes with the held-out part
     traces_bytes: Mapped[int | None]
+    answers_key: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # decrypts what versions answer on its held-out images, see core.ingest.answers; goes with these
     train_until: Mapped[
         float | None
     ]  # when the training part may go; null: not settled, see core.work.retention

@@ -55,6 +55,22 @@ def test_a_blob_that_is_there_is_not_sent_again(
     assert blobs.put_file(source) == (SHA256, len(DATA))
 
 
+def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
+    store: Store, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(store.inner), "local_path", lambda *_: None)  # type: ignore[attr-defined]
+    blobs, asked = Blobs(store, tmp_path / "cache"), list[str]()
+    for name in ("stat", "put_file", "read"):
+        operation = getattr(store, name)
+        monkeypatch.setattr(
+            store, name, lambda *a, _o=operation, _n=name, **o: (asked.append(_n), _o(*a, **o))[1]
+        )
+    blobs.put_file(source, link=True)
+    assert asked == ["stat", "put_file"]
+    assert blobs.fetch(SHA256).read_bytes() == DATA
+    assert asked == ["stat", "put_file"]
+
+
 def test_a_blob_of_another_size_is_written_anew(blobs: Blobs, store: Store, source: Path) -> None:
     store.put_bytes(blobs.key(SHA256), DATA[:1000])
     blobs.put_file(source)

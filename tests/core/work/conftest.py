@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import measurements
+from core.db import measurements, references
 from core.db.jobs import locked, move
 from core.db.kinds import Kind
 from core.db.session import Database
@@ -171,16 +170,16 @@ class Desk:
         self.expire(claim)
         claims.reap(self.db)
 
-    def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch, module: ModuleType) -> None:
-        """Delete all blobs when a module of `core.work` is about to hold those that it has stored."""
-        hold = module.hold
+    def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
+        """Delete all blobs when a transaction is about to hold those that were stored for it."""
+        share = references.share
 
-        def hold_late(session: Session, claim: Claim) -> object:
+        def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
-            return hold(session, claim)
+            share(session)
 
-        patch.setattr(module, "hold", hold_late)
+        patch.setattr(references, "share", share_late)
 
     def act(self, job_id: str, action: Action) -> State:
         """Do to a job what a request does."""

@@ -321,7 +321,7 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.submit(desk.model())
-    desk.lose_blobs_before_hold(monkeypatch, publishing)
+    desk.lose_blobs_before_hold(monkeypatch)
     desk.publish(FIRST, CELLS)
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
 

@@ -214,6 +214,6 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
     desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
-    desk.lose_blobs_before_hold(monkeypatch, validating)
+    desk.lose_blobs_before_hold(monkeypatch)
     run(desk.claim())
     assert desk.blobs.has(desk.task(job_id).train_sha256)
