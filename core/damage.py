@@ -138,7 +138,7 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
     if found is not None:
         return _of_part(session, found[0], found[1], key)
     digest = _digest(key)
-    blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256)
+    blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
     said = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
     answers = session.execute(said.order_by(Result.version).limit(1)).first()

@@ -42,6 +42,9 @@ def _uses() -> list[Select[Any]]:
         ),
         select(Result.answers).where(Result.answers.is_not(None)),
         select(Task.traces_sha256).where(Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)),
+        select(Task.features_sha256).where(
+            Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
     ]
 
 

@@ -19,6 +19,8 @@ FRESH_S = 60.0
 """Figures of an owner that are older are measured anew."""
 BUDGET_S = 2.0
 """A round of measuring begins no other owner after so long."""
+_IN_BYTES = ("traces", "features")
+"""Files of tasks whose size is stored; of others it is that of their images."""
 _NO_BYTES: ModelBytes = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
 _Rows = Callable[..., Iterator[Any]]
 """What a query finds in groups, each a model's id and figures of it."""
@@ -28,8 +30,8 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
     Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be
-    decoded or checked, `datasets` the decoded pixels that are kept and what versions answered on them, and
-    `exports` the downloads that were made.
+    decoded or checked, `datasets` the decoded pixels that are kept, their features and what versions answered on
+    them, and `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
     answer: dict[str, ModelCounts] = {}
@@ -77,6 +79,10 @@ def _sum_batches(
         "train": (Task.n_train, Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)),
         "held_out": (Task.n_held_out, Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
         "traces": (Task.traces_bytes, Task.traces_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
+        "features": (
+            Task.features_bytes,
+            Task.features_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
+        ),
     }
     for kind, (column, kept) in files.items():
         of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), kept)
@@ -85,7 +91,7 @@ def _sum_batches(
             if kind == "archives":
                 size["archives"] += int(total)
             else:
-                size["datasets"] += int(total or 0) * (1 if kind == "traces" else pixels[model_id])
+                size["datasets"] += int(total or 0) * (1 if kind in _IN_BYTES else pixels[model_id])
 
 
 def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:

@@ -9,8 +9,8 @@ the same bits with and without it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -45,13 +45,17 @@ class DataHeld(Exception):
 
 @dataclass(frozen=True)
 class Looker:
-    """What looks: the network that the job starts from, on its device; `alive` is called while it takes long."""
+    """What looks: the network that the job starts from, on its device; `alive` is called while it takes long.
+
+    kept: task → features float32 [N, D] of held-out images by this network, in place of a pass.
+    """
 
     network: Network
     inputs: Inputs
     spec: JobSpec
     ancestors: Ancestors
     alive: Callable[[], None]
+    kept: Mapping[int, Tensor] = field(default_factory=dict)
 
     def report(self, data: Dataset) -> DataReport:
         """The report of the task's training part, with the findings of all that is known of the batch."""
@@ -122,8 +126,9 @@ class Looker:
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in kept):
             kept = [task for task in kept if mine & set(task.classes)]
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
-        for data, rows in self._of_tasks(kept, mine):
-            parts.append(self._features(data.images, rows))
+        for task, data, rows in self._of_tasks(kept, mine):
+            known = self.kept.get(task)
+            parts.append(self._features(data.images, rows) if known is None else known[rows])
             lit.append(light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
@@ -133,7 +138,8 @@ class Looker:
             Labelled(all_of_them, torch.cat(lit), labels) if bool(torch.isfinite(all_of_them).all()) else None
         )
 
-    def _of_tasks(self, tasks: list[EarlierTask], mine: set[str]) -> Iterator[tuple[Dataset, Tensor]]:
+    def _of_tasks(self, tasks: list[EarlierTask], mine: set[str]) -> Iterator[tuple[int, Dataset, Tensor]]:
+        """Number, held-out part and rows of it that are looked at, task after task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         for task in tasks[-_EARLIER:]:
             data = self._held_out(task)
@@ -143,7 +149,7 @@ class Looker:
                 wanted = torch.tensor([name in mine for name in data.names])
                 rows = wanted[data.labels].nonzero().squeeze(1)
             if len(rows):
-                yield data, rows[evenly_spaced(len(rows), share)]
+                yield task.number, data, rows[evenly_spaced(len(rows), share)]
 
     def _held_out(self, task: EarlierTask) -> Dataset | None:
         return (

@@ -29,7 +29,7 @@ from core.learn.evaluate import (
     logits_on_task,
     mean_loss,
 )
-from core.learn.held_out_features import replace_images
+from core.learn.held_out_features import HeldOutFeatures, replace_images
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
@@ -54,6 +54,7 @@ class Evaluator:
         ancestors: Ancestors,
         inputs: Inputs,
         emit: Callable[[JobEvent], None],
+        features: HeldOutFeatures | None = None,
     ) -> None:
         self.rows: list[MeasuredCell] = []
         self.answers: dict[tuple[Measured, int], Answers] = {}
@@ -62,6 +63,7 @@ class Evaluator:
         self._ancestors = ancestors
         self._inputs = inputs
         self._emit = emit
+        self._features = features or HeldOutFeatures()
         self._number = spec.task.number
 
     def before(self, network: Network) -> None:
@@ -94,7 +96,10 @@ class Evaluator:
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
         """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
         parts = self.held_out()
-        seen = replace_images(network, parts, self._inputs, {}, lambda: self._emit(AliveEvent()))
+        kept = self._features.kept if method.keeps_backbone else {}
+        seen = replace_images(network, parts, self._inputs, kept, lambda: self._emit(AliveEvent()))
+        if method.keeps_backbone and network.family == "plain" and self._spec.held_out_stays:
+            self._features.keep(seen, self._number)
         right, calibration = self._measure(network, method, ctx, seen)
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:

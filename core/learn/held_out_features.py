@@ -7,6 +7,7 @@ does not move are kept beside the images of each task, so that no pass is needed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,9 +16,16 @@ from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import features
+from core.learn.state import load_tensors, save_tensors
+from core.protocol.job_result import FeaturesFile
+from core.protocol.job_spec import JobSpec
 
 MEMORY_BYTES = 256 << 20
 """Features beyond this size are not computed in advance: then every reader passes the images itself."""
+
+MOST_FILLED = 8
+"""Earlier tasks whose features one update stores because they are missing: it must not take much longer for it."""
+NAME = "features"
 
 
 class FeatureDataset(Dataset):
@@ -29,6 +37,50 @@ class FeatureDataset(Dataset):
         self.names = list(names)
 
 
+class HeldOutFeatures:
+    """Features of held-out images by the backbone that a job starts from and does not move.
+
+    `kept`: task → features float32 [N, D] that earlier updates have stored. `new`: those that this update has computed
+    and that are to be stored.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Tensor] = {}
+        self.new: dict[int, Tensor] = {}
+
+    def read(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
+        """Read what is stored of held-out parts; what does not fit images or network is left out."""
+        for task in spec.history:
+            data = parts.get(task.number)
+            if task.features is None or data is None:
+                continue
+            rows = load_tensors(task.features)[NAME]
+            if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
+                self.kept[task.number] = rows
+
+    def keep(self, seen: Mapping[int, Dataset], own: int) -> None:
+        """Take what was computed in place of images: of the task `own`, and of some that nothing is stored of."""
+        computed = [
+            task
+            for task, data in seen.items()
+            if isinstance(data, FeatureDataset) and task not in self.kept and task != own
+        ]
+        for task in (own, *computed[:MOST_FILLED]):
+            data = seen.get(task)
+            if isinstance(data, FeatureDataset):
+                self.new[task] = data.images
+
+    def write(self, folder: Path) -> list[FeaturesFile]:
+        """Write `new` to files in `folder/features`, and describe them."""
+        (folder / NAME).mkdir(parents=True, exist_ok=True)
+        found = []
+        for task, rows in self.new.items():
+            name = f"{NAME}/{task}.safetensors"
+            save_tensors({NAME: rows}, folder / name)
+            found.append(FeaturesFile(task=task, file=name))
+        return found
+
+
 def replace_images(
     network: Network,
     parts: Mapping[int, Dataset],
@@ -38,33 +90,22 @@ def replace_images(
 ) -> dict[int, Dataset]:
     """Return held-out parts with the features of `network` in place of their images.
 
-    Parts stay as they are where the network takes no features, and beyond `MEMORY_BYTES`.
+    Parts stay as they are where the network takes no features, and beyond `MEMORY_BYTES` of those that are computed.
 
     Args:
-        kept: task → features float32 [N, D] of this network's backbone; those of another shape are not used.
-        alive: called after each part.
+        kept: task → features of this network's backbone, one for each image.
+        alive: called after each part that is passed.
     """
     if not network.takes_features:
         return dict(parts)
     found: dict[int, Dataset] = {}
     room = MEMORY_BYTES
     for task, data in parts.items():
-        if room <= 0 or not len(data):
-            found[task] = data
-            continue
         rows = kept.get(task)
-        if not fits(rows, network, data):
+        if rows is None and room > 0 and len(data):
             head = task if network.scenario == "task" else None
             rows = features(network, data.images, inputs, head).cpu()
+            room -= rows.nbytes
             alive()
-        assert rows is not None
-        room -= rows.nbytes
-        found[task] = FeatureDataset(rows, data.labels, data.names)
+        found[task] = data if rows is None else FeatureDataset(rows, data.labels, data.names)
     return found
-
-
-def fits(rows: Tensor | None, network: Network, data: Dataset) -> bool:
-    """Return True if `rows` are features of every image of `data`."""
-    return (
-        rows is not None and rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width)
-    )

@@ -37,6 +37,7 @@ from core.learn.distributed.ranks import ALONE, Ranks
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
+from core.learn.held_out_features import HeldOutFeatures
 from core.learn.inherited_state import inherit_state
 from core.learn.known_features import KnownFeatures
 from core.learn.loop import Loop, NonFinite, Stopped
@@ -132,7 +133,8 @@ class Job:
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
-        self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit)
+        self._features = HeldOutFeatures()
+        self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
         self._warnings: list[str] = []
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
@@ -208,10 +210,12 @@ class Job:
         return run
 
     def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
-        """Pass all images through the backbone once where no step moves it."""
+        """Pass all images through the backbone once where no step moves it; not those whose features are stored."""
         if method.keeps_backbone:
             base = None if self._ancestors.same else self._ancestors.network("base")
-            held_out = (part.images for part in self._evaluator.held_out().values())
+            parts = self._evaluator.held_out()
+            self._features.read(self._spec, parent, parts)
+            held_out = (part.images for task, part in parts.items() if task not in self._features.kept)
             self._inputs.remember_all(
                 parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
             )
@@ -226,7 +230,14 @@ class Job:
         self._phase("inspect")
         self._log(log_lines.INSPECTING)
         place(network, self._device)
-        looker = Looker(network, self._inputs, self._spec, self._ancestors, lambda: self._emit(AliveEvent()))
+        looker = Looker(
+            network,
+            self._inputs,
+            self._spec,
+            self._ancestors,
+            lambda: self._emit(AliveEvent()),
+            self._features.kept,
+        )
         found = looker.report(data)
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=found))
@@ -416,7 +427,7 @@ class Job:
             images=loop.position.images,
             warnings=self._warnings,
         )
-        return write_parts(self._spec.out, "result", parts, document, self._evaluator.answers)
+        return write_parts(self._spec.out, "result", parts, document, self._evaluator.answers, self._features)
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """The best validated state as parts, with what a manifest needs, while training goes on."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from core.learn import kept_answers
+from core.learn.held_out_features import HeldOutFeatures
 from core.learn.kept_answers import Kept
 from core.learn.numerics import Numerics
 from core.learn.state import load_tensors, save_tensors, sync
@@ -52,11 +53,16 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
 
 
 def write_parts(
-    out: Path, name: str, parts: Iterable[Part], document: LearnedNetwork, answers: Kept | None = None
+    out: Path,
+    name: str,
+    parts: Iterable[Part],
+    document: LearnedNetwork,
+    answers: Kept | None = None,
+    features: HeldOutFeatures | None = None,
 ) -> Path:
     """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder.
 
-    answers: on held-out parts; files beside the parts, and listed too.
+    answers, features: on held-out parts; files beside the parts, and listed too.
     """
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -68,6 +74,8 @@ def write_parts(
     told: dict[str, object] = {"parts": listed}
     if answers is not None:
         told["answers"] = kept_answers.files(folder, answers)
+    if features is not None and features.new:
+        told["held_out_features"] = features.write(folder)
     _write_json(folder / "result.json", document.model_copy(update=told))
     sync(folder / "parts")
     sync(folder)

@@ -41,6 +41,13 @@ class AnswersFile(Document):
     file: str
 
 
+class FeaturesFile(Document):
+    """Features float32 [N, D] of a task's held-out images, as a file of the result's folder."""
+
+    task: int
+    file: str
+
+
 class LearnedNetwork(Document):
     """What is needed to build a network again, and to know how it was made; `steps` of training."""
 
@@ -66,6 +73,7 @@ class JobResult(LearnedNetwork, Figures):
 
     results: list[MeasuredCell]
     answers: list[AnswersFile] = Field(default_factory=list)
+    held_out_features: list[FeaturesFile] = Field(default_factory=list)
     trainable: int
     parameters: int
     images: int

@@ -66,7 +66,7 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
                 archives.append(job.archive_key)
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
-        digests |= {d for d in (task.train_sha256, task.held_out_sha256, task.traces_sha256) if d}
+        digests |= {d for d in task.digests if d}
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now
         if task.archive_key is not None and task.id in stopped:

@@ -98,7 +98,7 @@ def _erased(
     deliveries.tell(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
-    digests = {d for d in (task.train_sha256, task.held_out_sha256, task.traces_sha256) if d}
+    digests = {d for d in task.digests if d}
     digests |= _delete_features(session, row.id, number, now)
     return archives, sorted(digests.union(answers.forget(session, row.id, number)))
 

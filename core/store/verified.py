@@ -17,7 +17,7 @@ class Verified:
     Safe for threads.
     """
 
-    def __init__(self, limit: int = 1024, age_s: float = VERIFIED_S) -> None:
+    def __init__(self, limit: int = 8192, age_s: float = VERIFIED_S) -> None:
         self.age_s = age_s
         """Seconds after which a file or object must be verified again; 0: nothing is remembered."""
         self._limit = limit

@@ -114,6 +114,7 @@ def _named_blobs(session: Session) -> Iterator[Named]:
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
         (Task.traces_sha256, Task.held_out_deleted_at, "hashes"),
+        (Task.features_sha256, Task.held_out_deleted_at, "features of the held-out part"),
     ):
         tasks = select(column, Task.number, Task.model_id).where(column.is_not(None), deleted.is_(None))
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):

@@ -33,6 +33,7 @@ from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention, snapshots
 from core.work.fence import Claim, hold
+from core.work.held_out_features import BACKBONE, make_key
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         report = task.report
         promise = sure_of(session, model, parent.number)
         answers = _answers(session, parent)
+        backbone = [(part.name, part.sha256) for part in parts[parent.id] if part.type == BACKBONE]
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
@@ -89,7 +91,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(blobs, earlier, answers.get(earlier.number), folder)
+                _earlier(blobs, earlier, answers.get(earlier.number), backbone, folder)
                 for earlier in tasks
                 if earlier.number != task.number
             ],
@@ -180,10 +182,31 @@ def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecT
     )
 
 
-def _earlier(blobs: Blobs, task: Task, answers: StoredAnswers | None, folder: Path) -> EarlierTask:
-    held_out = _held_out(blobs, task)
-    there = None if held_out is None or answers is None else _read_answers(blobs, answers, folder)
-    return EarlierTask(number=task.number, classes=sorted(task.classes), held_out=held_out, answers=there)
+def _earlier(
+    blobs: Blobs,
+    task: Task,
+    answers: StoredAnswers | None,
+    backbone: list[tuple[str, str]],
+    folder: Path,
+) -> EarlierTask:
+    """A task that the parent was taught. backbone: name and digest of the parts of the parent's."""
+    held_out, said, features = _held_out(blobs, task), None, None
+    if held_out is not None:
+        assert task.held_out_sha256 is not None, "the part was fetched"
+        said = None if answers is None else _read_answers(blobs, answers, folder)
+        if task.features_key == make_key(task.held_out_sha256, backbone):
+            features = None if task.features_sha256 is None else _fetch_if_sound(blobs, task.features_sha256)
+    return EarlierTask(
+        number=task.number, classes=sorted(task.classes), held_out=held_out, answers=said, features=features
+    )
+
+
+def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
+    """Fetch what a job can also compute; None where it is damaged, which is marked, or was deleted meanwhile."""
+    try:
+        return blobs.fetch(digest)
+    except StoreCorrupt:
+        return None
 
 
 def _answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:

@@ -35,6 +35,7 @@ from core.work import answers, anytime, negative_flips, retention, snapshots
 from core.work.answers import Sealed
 from core.work.confused_pairs import ConfusedPair, count_confused
 from core.work.fence import Claim, hold
+from core.work.held_out_features import BACKBONE, StoredFeatures, store_features, write_features
 from core.work.manifest import manifest
 from core.work.measured import write_measured
 from core.work.negative_flips import Beside
@@ -62,12 +63,13 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Made:
-    """A result whose files are stored: its folder, its parts, the answers that are new, and pairs of classes that the
-    version takes for each other."""
+    """A result whose files are stored: its folder, its parts, the answers that are new, features of held-out images by
+    task, and pairs of classes that the version takes for each other."""
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
     answers: Sealed
+    features: dict[int, StoredFeatures]
     confused: list[ConfusedPair]
 
 
@@ -91,12 +93,13 @@ def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path 
         for file in found.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit("part-stored")
-        made = _Made(found, stored, answers.store(db, blobs, claim, found), count_confused(found))
+        sealed, features = answers.store(db, blobs, claim, found), store_features(blobs, found)
+        made = _Made(found, stored, sealed, features, count_confused(found))
         hit("publish-stored")
         while done is None:  # production moved while the versions were compared
             done = _transaction(db, blobs, claim, made, negative_flips.compare(db, blobs, claim, found))
         hit("publish-committed")
-        _drop_unnamed(db, blobs, made.answers)
+        _drop_unnamed(db, blobs, made)
     _clean(db, store, claim)
     hit("publish-cleaned")
     return done
@@ -154,6 +157,7 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
     slow store would keep heartbeats and requests waiting.
     """
     files = {part.sha256: part.file.path for part in made.parts}
+    files |= {features.sha256: features.path for features in made.features.values()}
     if made.answers.blob is not None:
         files[made.answers.blob.sha256] = made.answers.path
     for sha256 in sorted(set(files) - references.used(session, list(files))):
@@ -162,12 +166,14 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
 
 
 def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
-    """Write what was measured, answered and compared; bytes of answers that are new."""
+    """Write what was measured, answered and compared; bytes of answers and features that are new."""
     found = made.folder.document
     kept = answers.without(session, model, made.answers.kept)
     size = answers.new_bytes(session, model, kept)
     write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
     answers.write_keys(session, model, made.answers, kept)
+    backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
+    size += write_features(session, model, backbone, made.features)
     answers.fill(session, model, version.parent or 0, kept, found)
     measurements.add(session, model.id, version.number, beside.rows())
     return size
@@ -280,14 +286,14 @@ def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]
     return set(session.execute(of_model).scalars())
 
 
-def _drop_unnamed(db: Database, blobs: Blobs, sealed: Sealed) -> None:
-    """Delete the answers if no cell took any: the images of all their tasks are gone."""
-    if sealed.blob is None:
-        return
+def _drop_unnamed(db: Database, blobs: Blobs, made: _Made) -> None:
+    """Delete answers and features that no row took: the images of all their tasks are gone."""
+    stored = {features.sha256 for features in made.features.values()}
+    if made.answers.blob is not None:
+        stored.add(made.answers.blob.sha256)
     with db.read() as session:
-        is_used = bool(references.used(session, [sealed.blob.sha256]))
-    if not is_used:
-        retention.drop(db, blobs, [sealed.blob.sha256])
+        unused = sorted(stored - references.used(session, sorted(stored)))
+    retention.drop(db, blobs, unused)
 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:

@@ -45,9 +45,9 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     for cell in found.document.results:
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
-    for answers in found.document.answers:
-        if not _is_inside(folder, answers.file):
-            raise ValueError(f"The job's answers {answers.file!r} are not a file of its result.")
+    for file in (*found.document.answers, *found.document.held_out_features):
+        if not _is_inside(folder, file.file):
+            raise ValueError(f"The job's file {file.file!r} is not a file of its result.")
     return found
 
 

@@ -86,6 +86,8 @@ def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
             digests.append(task.held_out_sha256)
         if task.traces_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.traces_sha256)
+        if task.features_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.features_sha256)
     drop(db, blobs, digests)
 
 

@@ -196,6 +196,7 @@ def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) ->
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
     task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
     task.traces_bytes = made.traces.stat().st_size
+    task.features_sha256 = task.features_bytes = task.features_key = None
     task.train_deleted_at = task.held_out_deleted_at = None
     return task
 

@@ -31,6 +31,11 @@ class Task(Table):
         String(64)
     )  # blob of hashes and paths, see core.ingest.traces; it goes with the held-out part
     traces_bytes: Mapped[int | None]
+    features_sha256: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # blob of features of the held-out part, see core.work.held_out_features; it goes with that part
+    features_bytes: Mapped[int | None]
+    features_key: Mapped[str | None] = mapped_column(String(64))  # of backbone and images that they are of
     answers_key: Mapped[str | None] = mapped_column(
         String(64)
     )  # decrypts what versions answer on its held-out images, see core.ingest.answers; goes with these
@@ -81,6 +86,11 @@ class Task(Table):
             "traces_sha256",
             where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        partial_index(
+            "ix_tasks_features_sha256",
+            "features_sha256",
+            where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
         partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
         # What a model has in the store is summed up over these.
         partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
@@ -102,4 +112,15 @@ class Task(Table):
             "traces_bytes",
             where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        partial_index(
+            "ix_tasks_features",
+            "model_id",
+            "features_bytes",
+            where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
     )
+
+    @property
+    def digests(self) -> tuple[str | None, ...]:
+        """Blobs that the task names, deleted or not."""
+        return self.train_sha256, self.held_out_sha256, self.traces_sha256, self.features_sha256

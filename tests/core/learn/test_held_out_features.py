@@ -101,3 +101,53 @@ def test_without_room_for_features_the_images_are_passed(
     measured = bench.learn_task(2, parent, method="er")
     monkeypatch.setattr(held_out_features, "MEMORY_BYTES", 0)
     assert told(bench.learn_task(2, parent, method="er")) == told(measured)
+
+
+def with_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
+    """The spec with the features of held-out images that earlier jobs have left."""
+    left = {
+        one["task"]: run.folder / one["file"] for run in learned for one in run.result["held_out_features"]
+    }
+    history = [{**task, "features": str(left[task["number"]])} for task in spec["history"]]
+    return {**spec, "history": history}
+
+
+@pytest.mark.parametrize("scenario", ["class", "task", "data"])
+def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
+    bench: Bench, passes: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    bench.scenario = scenario
+    first, second = bench.learn_tasks(2, method="analytic")
+    measured = bench.learn_task(3, second, method="analytic")
+    read_images: list[torch.Tensor] = []
+    forward = Mlp.forward
+    monkeypatch.setattr(Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1])
+    kept = bench.learn(with_features(bench.spec(3, second, method="analytic"), first, second))
+    assert told(kept) == told(measured)
+    by_pass, by_features = answered(measured), answered(kept)
+    assert by_pass.keys() == by_features.keys()
+    for file, answers in by_pass.items():
+        assert torch.equal(answers["rows"], by_features[file]["rows"])
+        torch.testing.assert_close(answers["probabilities"], by_features[file]["probabilities"])
+    assert [part["name"] for part in kept.result["parts"]] == [
+        part["name"] for part in measured.result["parts"]
+    ]
+    assert kept.network_digests == measured.network_digests
+    assert {one["task"] for one in kept.result["held_out_features"]} == {3}
+    assert {one["task"] for one in measured.result["held_out_features"]} == {1, 2, 3}
+    assert sum(map(len, read_images)) == bench.n + bench.n_held_out
+
+
+def test_features_of_other_images_or_another_width_are_not_used(bench: Bench, tmp_path: Path) -> None:
+    first, second = bench.learn_tasks(2, method="analytic")
+    measured = bench.learn_task(3, second, method="analytic")
+    spec = with_features(bench.spec(3, second, method="analytic"), first, second)
+    for task, cut in zip(spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True):
+        rows = load_file(task["features"])["features"]
+        task["features"] = str(tmp_path / f"{task['number']}.safetensors")
+        save_file({"features": rows[cut].contiguous()}, task["features"])
+    assert told(bench.learn(spec)) == told(measured)
+
+
+def test_a_method_that_moves_the_backbone_keeps_no_features(bench: Bench) -> None:
+    assert "held_out_features" not in bench.stream(2, method="er").result

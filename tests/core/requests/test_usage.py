@@ -31,6 +31,8 @@ def filled(database: Database) -> Database:
         results[0].answers = results[1].answers = "f" * 64
         results[2].answers = results[2].answers_bytes = None
         tasks[0].archive_key = "archives/x"
+        tasks[0].features_sha256, tasks[0].features_bytes = "9" * 64, 777
+        tasks[2].features_sha256, tasks[2].features_bytes = "8" * 64, 555
         tasks[1].train_sha256, tasks[1].n_train, tasks[1].train_deleted_at = "b" * 64, 7, None
         tasks[2].held_out_sha256, tasks[2].n_held_out, tasks[2].held_out_deleted_at = "c" * 64, 3, 2.0
         for number, sha256 in enumerate(("d" * 64, "d" * 64, "e" * 64)):
@@ -61,6 +63,8 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
     for task in tasks:
         if task.traces_sha256 and task.held_out_deleted_at is None:
             beside += task.traces_bytes or 0
+        if task.features_sha256 and task.held_out_deleted_at is None:
+            beside += task.features_bytes or 0
         if task.train_sha256 and task.train_deleted_at is None:
             images += task.n_train or 0
         if task.held_out_sha256 and task.held_out_deleted_at is None:

@@ -240,6 +240,11 @@ class Desk:
         with self.db.read() as session:
             return session.get_one(Task, session.get_one(Job, job_id).task_id)
 
+    def task_of(self, model_id: str, number: int) -> Task:
+        (task,) = self.all(Task, model_id=model_id, number=number)
+        found: Task = task
+        return found
+
     def all(self, table: Any, **values: Any) -> list[Any]:
         with self.db.read() as session:
             query, key = select(table).filter_by(**values), IN_ORDER.get(table)
