@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.db.tables import Base, Export, Part, Result, Task
+from core.db.tables import Base, Export, Model, Part, Result, Task
 
 _LOCK = 0x7065_7265_626C  # any constant of ours: "perebl"
 
@@ -36,6 +36,7 @@ def _uses() -> list[Select[Any]]:
         select(Part.sha256).where(Part.deleted_at.is_(None)),
         select(Export.sha256),
         select(Base.sha256),
+        select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
         select(Task.train_sha256).where(Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)),
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)

@@ -29,15 +29,18 @@ _Rows = Callable[..., Iterator[Any]]
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
-    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be
+    Of the bytes, `versions` are what the versions' parts and the totals take, `archives` what waits to be
     decoded or checked, `datasets` the decoded pixels that are kept, their features and what versions answered on
     them, and `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
     answer: dict[str, ModelCounts] = {}
     pixels: dict[str, int] = {}
-    for model_id, image in session.execute(select(Model.id, Model.image).where(which)):
-        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": {**_NO_BYTES}}
+    for model_id, image, totals in session.execute(
+        select(Model.id, Model.image, Model.totals_bytes).where(which)
+    ):
+        size: ModelBytes = {**_NO_BYTES, "versions": totals or 0}
+        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": size}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
     def rows(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
@@ -118,7 +121,7 @@ def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows
     for model_id, total in rows(select(answers.c.model_id, func.sum(answers.c.bytes)), answers.c.model_id):
         answer[model_id]["bytes"]["datasets"] += int(total)
     for model_id, total in rows(select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id):
-        answer[model_id]["bytes"]["versions"] = int(total)
+        answer[model_id]["bytes"]["versions"] += int(total)
     for model_id, total in rows(select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id):
         answer[model_id]["bytes"]["exports"] = int(total)
 

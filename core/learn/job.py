@@ -52,7 +52,7 @@ from core.learn.precision import Inputs, place
 from core.learn.pulse import Pulse
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.snapshot import Snapshot
-from core.learn.state import TYPES, State
+from core.learn.state import TYPES, State, save_tensors
 from core.learn.validation import Best
 from core.protocol.figures import Figures, UpdateNorm
 from core.protocol.job_event import (
@@ -68,7 +68,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import PER_TASK, REST, Validated
+from core.protocol.manifest import PER_TASK, REST, TOTALS, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -410,7 +410,7 @@ class Job:
     def _write_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
-        for kind, tensors in state.parts().items():
+        for kind, tensors in state.parts(without=(TOTALS,)).items():
             if kind in PER_TASK:  # those of earlier tasks are with the versions that learned them
                 own = {name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")}
                 parts += _split_rest(kind, self._number, own)
@@ -427,7 +427,20 @@ class Job:
             images=loop.position.images,
             warnings=self._warnings,
         )
-        return write_parts(self._spec.out, "result", parts, document, self._evaluator.answers, self._features)
+        return write_parts(
+            self._spec.out, "result", parts, document, lambda folder: self._write_beside(folder, state)
+        )
+
+    def _write_beside(self, folder: Path, state: State) -> dict[str, object]:
+        """Write what the worker keeps beside the version's parts: answers, features and totals."""
+        listed: dict[str, object] = {"answers": kept_answers.files(folder, self._evaluator.answers)}
+        if self._features.new:
+            listed["held_out_features"] = self._features.write(folder)
+        if totals := state[TOTALS].to_tensors():
+            name = f"{TOTALS}.safetensors"
+            save_tensors(totals, folder / name)
+            listed[TOTALS] = name
+        return listed
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """The best validated state as parts, with what a manifest needs, while training goes on."""

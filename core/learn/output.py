@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from core.learn import kept_answers
-from core.learn.held_out_features import HeldOutFeatures
-from core.learn.kept_answers import Kept
 from core.learn.numerics import Numerics
 from core.learn.state import load_tensors, save_tensors, sync
 from core.protocol.document import Document
@@ -57,12 +54,11 @@ def write_parts(
     name: str,
     parts: Iterable[Part],
     document: LearnedNetwork,
-    answers: Kept | None = None,
-    features: HeldOutFeatures | None = None,
+    write_beside: Callable[[Path], Mapping[str, object]] = lambda folder: {},
 ) -> Path:
     """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder.
 
-    answers, features: on held-out parts; files beside the parts, and listed too.
+    write_beside: writes further files to the folder, and returns the fields of the document that list them.
     """
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -72,10 +68,7 @@ def write_parts(
         save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
         listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
     told: dict[str, object] = {"parts": listed}
-    if answers is not None:
-        told["answers"] = kept_answers.files(folder, answers)
-    if features is not None and features.new:
-        told["held_out_features"] = features.write(folder)
+    told |= write_beside(folder)
     _write_json(folder / "result.json", document.model_copy(update=told))
     sync(folder / "parts")
     sync(folder)

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from core.protocol.manifest import FEATURES, STATISTICS
+from core.protocol.manifest import FEATURES, STATISTICS, TOTALS
 
-TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, "projection", "own")
+TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "projection", "own")
 _GENERATOR = "generator."
 
 

@@ -69,11 +69,13 @@ class AnytimeResult(LearnedNetwork):
 
 
 class JobResult(LearnedNetwork, Figures):
-    """All that a finished job says. trainable, parameters: how many numbers; images: of the training."""
+    """All that a finished job says. trainable, parameters: how many numbers; images: of the training; totals: a file
+    that stands for the sums and features of all tasks in the next job."""
 
     results: list[MeasuredCell]
     answers: list[AnswersFile] = Field(default_factory=list)
     held_out_features: list[FeaturesFile] = Field(default_factory=list)
+    totals: str | None = None
     trainable: int
     parameters: int
     images: int

@@ -53,6 +53,8 @@ FEATURES = "features"
 `features.3.rest` the others. They go with the task's data."""
 PER_TASK = (STATISTICS, FEATURES)
 """Types of which a version stores its own task's parts alone; their tensors are named `<task>.<name>`."""
+TOTALS = "totals"
+"""State that sums up the parts above of all tasks so far: no part of a version, see `core.work.totals`."""
 REST = "rest"
 """Of a task's tensors and parts those that no later job reads: `<task>.rest.<name>`."""
 

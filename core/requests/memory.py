@@ -17,6 +17,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Part, Version
+from core.db.totals import forget_totals
 from core.errors import StoreCorrupt
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
@@ -134,7 +135,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
         .join(Version, Version.id == Part.version_id)
         .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
-    digests = sorted({part.sha256 for part, _ in found_parts})
+    digests = sorted(forget_totals(row).union(part.sha256 for part, _ in found_parts))
     stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
         return [], digests

@@ -8,6 +8,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, Action
 from core.db.tables import Export, Job, Model, Part, Task, Version
+from core.db.totals import forget_totals
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
@@ -58,7 +59,7 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     now = db.now(session)
     row.deleted_at = now
     stopped: set[str | None] = set()
-    archives, digests = [], set(answers.forget(session, row.id))
+    archives, digests = [], forget_totals(row).union(answers.forget(session, row.id))
     for job in held:
         if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             stopped.add(job.task_id)

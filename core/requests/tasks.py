@@ -8,6 +8,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Job, Model, Part, Task, Version
+from core.db.totals import forget_totals
 from core.errors import NotFound, WrongState
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import TaskOut, TaskPage
@@ -99,7 +100,7 @@ def _erased(
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     digests = {d for d in task.digests if d}
-    digests |= _delete_features(session, row.id, number, now)
+    digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
     return archives, sorted(digests.union(answers.forget(session, row.id, number)))
 
 

@@ -20,7 +20,7 @@ from core.db import archives, chunks, references
 from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.states import LEASED
-from core.db.tables import Base, Chunk, Export, Job, Part, Result, Task, Version
+from core.db.tables import Base, Chunk, Export, Job, Model, Part, Result, Task, Version
 from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -105,6 +105,9 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
         yield Named(Blobs.key(sha256), size, sha256, base)
+    totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(Model.totals_sha256.is_not(None))
+    for sha256, size, model in session.execute(totals.execution_options(yield_per=_ROWS)):
+        yield Named(Blobs.key(str(sha256)), size, sha256, f"totals of {model}")
     answers = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
     kept = answers.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for answer in session.execute(kept):

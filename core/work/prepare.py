@@ -25,8 +25,9 @@ from core.line import line
 from core.line.coverage import taught
 from core.line.sure import sure_of
 from core.protocol.architecture import Architecture, Image
+from core.protocol.document import JsonObject
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
-from core.protocol.manifest import PER_TASK, REST, STATISTICS
+from core.protocol.manifest import TOTALS
 from core.protocol.recipe import Recipe
 from core.recipe.resolve import resolve
 from core.settings import Settings
@@ -34,6 +35,9 @@ from core.store import Blobs, Store
 from core.work import retention, snapshots
 from core.work.fence import Claim, hold
 from core.work.held_out_features import BACKBONE, make_key
+from core.work.parent_parts import read_own_parts, read_parts
+from core.work.totals import is_covered
+from core.work.totals import make_key as make_totals_key
 
 
 @dataclass(frozen=True)
@@ -66,15 +70,20 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         base, parent = (line.version_of(session, model, number) for number in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
-        parts = {version.id: _parts(session, version) for version in (base, parent)}
-        parts[parent.id] += _parts_of_earlier_tasks(session, parent)
+        parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
         asked = job.recipe
+        totals = _find_totals(model, parent, parts[parent.id], asked)
         erased_tasks = _erased(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
         answers = _answers(session, parent)
         backbone = [(part.name, part.sha256) for part in parts[parent.id] if part.type == BACKBONE]
-        digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
+        digests = [
+            part.sha256
+            for of in parts.values()
+            for part in of
+            if part.deleted_at is None and (totals is None or not is_covered(part))
+        ]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
     recipe = resolve(catalogue, model.scenario, asked, architecture=model.architecture, stored=True).recipe
@@ -97,7 +106,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             ],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
-            parent=_local(blobs, parent, parts[parent.id]),
+            parent=_local_parent(blobs, parent, parts[parent.id], totals),
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
@@ -123,38 +132,26 @@ def _erased(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _parts(session: Session, version: Version) -> list[Part]:
-    query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
-    return list(session.execute(query.order_by(Part.position)).scalars())
+def _find_totals(model: Model, parent: Version, parts: list[Part], asked: JsonObject) -> str | None:
+    """Return the digest of the totals of the parent's sums and features; None: there are none.
 
-
-def _parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
-    """Return the parts in which the versions before the parent keep sums and features of their tasks.
-
-    They go back as far as all have sums. Features may be gone with their task's data, and those that no job reads
-    are left out.
+    asked: the job's recipe. Another method than the parent's takes over nothing of it.
     """
-    query = (
-        select(Version.number, Version.parent, Part)
-        .join(Part, Part.version_id == Version.id)
-        .where(
-            Version.model_id == parent.model_id,
-            Part.type.in_(PER_TASK),
-            Part.deleted_at.is_(None),
-            Part.name.not_like(f"%.{REST}"),
-        )
-        .order_by(Part.position)
-    )
-    known: dict[int, tuple[int | None, list[Part]]] = {}
-    for number, before, part in session.execute(query):
-        known.setdefault(number, (before, []))[1].append(part)
-    found: list[Part] = []
-    at = known.get(parent.number)
-    while at is not None and at[0] is not None and (at := known.get(at[0])) is not None:
-        if all(part.type != STATISTICS for part in at[1]):
-            break
-        found[:0] = at[1]
-    return found
+    made_by, method = parent.manifest.method, asked.get("method")
+    name = method.get("name") if isinstance(method, dict) else method
+    if made_by is None or made_by.name != name or model.totals_key != make_totals_key(parts):
+        return None
+    return model.totals_sha256
+
+
+def _local_parent(blobs: Blobs, parent: Version, parts: list[Part], totals: str | None) -> SpecVersion:
+    """The parent with its parts as local files, and totals in place of those that they stand for."""
+    path = None if totals is None else _fetch_if_sound(blobs, totals)
+    if path is None:
+        return _local(blobs, parent, parts)
+    local = _local(blobs, parent, [part for part in parts if not is_covered(part)])
+    found = LocalPart(name=TOTALS, type=TOTALS, path=path)
+    return local.model_copy(update={"parts": [*local.parts, found]})
 
 
 def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:

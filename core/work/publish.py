@@ -39,7 +39,9 @@ from core.work.held_out_features import BACKBONE, StoredFeatures, store_features
 from core.work.manifest import manifest
 from core.work.measured import write_measured
 from core.work.negative_flips import Beside
+from core.work.parent_parts import read_parts
 from core.work.result import PartFile, ResultFolder, read_result
+from core.work.totals import StoredTotals, store_totals, write_totals
 from core.work.version_warnings import find_lacks, find_warnings
 
 
@@ -64,12 +66,13 @@ class _Stored:
 @dataclass(frozen=True)
 class _Made:
     """A result whose files are stored: its folder, its parts, the answers that are new, features of held-out images by
-    task, and pairs of classes that the version takes for each other."""
+    task, totals, and pairs of classes that the version takes for each other."""
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
     answers: Sealed
     features: dict[int, StoredFeatures]
+    totals: StoredTotals | None
     confused: list[ConfusedPair]
 
 
@@ -94,12 +97,14 @@ def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path 
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit("part-stored")
         sealed, features = answers.store(db, blobs, claim, found), store_features(blobs, found)
-        made = _Made(found, stored, sealed, features, count_confused(found))
+        totals = store_totals(blobs, found)
+        made = _Made(found, stored, sealed, features, totals, count_confused(found))
+        former = _former_totals(db, claim)
         hit("publish-stored")
         while done is None:  # production moved while the versions were compared
             done = _transaction(db, blobs, claim, made, negative_flips.compare(db, blobs, claim, found))
         hit("publish-committed")
-        _drop_unnamed(db, blobs, made)
+        _drop_unnamed(db, blobs, made, former)
     _clean(db, store, claim)
     hit("publish-cleaned")
     return done
@@ -134,6 +139,8 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
+            if made.totals is not None:  # the next job continues this version
+                size += write_totals(model, made.totals, read_parts(session, version))
             line.publish(session, model, task, version, now)
         else:
             line.hold(session, model, task, now)
@@ -158,6 +165,8 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
     """
     files = {part.sha256: part.file.path for part in made.parts}
     files |= {features.sha256: features.path for features in made.features.values()}
+    if made.totals is not None:
+        files[made.totals.sha256] = made.totals.path
     if made.answers.blob is not None:
         files[made.answers.blob.sha256] = made.answers.path
     for sha256 in sorted(set(files) - references.used(session, list(files))):
@@ -286,11 +295,19 @@ def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]
     return set(session.execute(of_model).scalars())
 
 
-def _drop_unnamed(db: Database, blobs: Blobs, made: _Made) -> None:
-    """Delete answers and features that no row took: the images of all their tasks are gone."""
-    stored = {features.sha256 for features in made.features.values()}
-    if made.answers.blob is not None:
-        stored.add(made.answers.blob.sha256)
+def _former_totals(db: Database, claim: Claim) -> set[str]:
+    with db.read() as session:
+        digest = session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id))
+    return {digest} if digest is not None else set()
+
+
+def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
+    """Delete what no row took: answers and features of images that are gone, totals of a held version.
+
+    former: totals before, in whose place are others.
+    """
+    stored = former | {features.sha256 for features in made.features.values()}
+    stored |= {of.sha256 for of in (made.answers.blob, made.totals) if of is not None}
     with db.read() as session:
         unused = sorted(stored - references.used(session, sorted(stored)))
     retention.drop(db, blobs, unused)

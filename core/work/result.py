@@ -48,6 +48,9 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     for file in (*found.document.answers, *found.document.held_out_features):
         if not _is_inside(folder, file.file):
             raise ValueError(f"The job's file {file.file!r} is not a file of its result.")
+    totals = found.document.totals
+    if totals is not None and not _is_inside(folder, totals):
+        raise ValueError(f"The job's totals {totals!r} are not a file of its result.")
     return found
 
 

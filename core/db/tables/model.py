@@ -79,6 +79,11 @@ class Model(Table):
         String(40)
     )  # the model that it was made from, to replace it
     rebased_at: Mapped[float | None]  # since when it stands in that one's place; null: not yet
+    totals_sha256: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # blob that is derived, see core.work.totals
+    totals_bytes: Mapped[int | None]
+    totals_key: Mapped[str | None] = mapped_column(String(64))  # of the parts that it was derived from
     created_at: Mapped[float]
     deleted_at: Mapped[float | None]
     __table_args__ = (
@@ -94,6 +99,7 @@ class Model(Table):
         partial_index(
             "ix_models_name", "name", "id", where="deleted_at IS NULL"
         ),  # an administrator's look-up by name
+        partial_index("ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"),
         partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
         partial_index("ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"),
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),

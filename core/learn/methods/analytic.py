@@ -14,7 +14,7 @@ optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -33,7 +33,7 @@ from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
-from core.protocol.manifest import FEATURES, REST, STATISTICS
+from core.protocol.manifest import FEATURES, REST, STATISTICS, TOTALS
 from core.protocol.projection import count_columns
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
@@ -45,6 +45,8 @@ of it apart."""
 LEFT_OUT = 4000
 """Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
 point."""
+TASKS = "tasks"
+"""Of the totals: numbers of the tasks that they cover, int64."""
 LEFT_OUT_SCORES = "left-out scores"
 """In the context's cache: scores float64 [n, C] of the head that answers, and classes int64 [n]."""
 SAMPLE = {"features": 100, "sums": 20}
@@ -114,7 +116,7 @@ class Analytic(Method):
     no_feature_cache = "it takes no steps: each image passes through the network once"
     footprint = Footprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
-    frozen_until_end_task = (STATISTICS, FEATURES)
+    frozen_until_end_task = (STATISTICS, FEATURES, TOTALS)
     predicts_with = ("own", "projection")
     inference = "analytic"
     hyper: AnalyticHyper
@@ -172,7 +174,10 @@ class Analytic(Method):
         return ctx.cache.get(LEFT_OUT_SCORES)
 
     def erase(self, tasks: set[int]) -> None:
-        """Remove the features of these tasks' images. Their sums stay: they hold no image."""
+        """Remove the features of these tasks' images. Their sums stay: they hold no image.
+
+        Totals with such features are deleted with them, and no job gets them.
+        """
         kept = self.state[FEATURES].tensors
         for name in [name for name in kept if int(name.split(".")[0]) in tasks]:
             del kept[name]
@@ -205,13 +210,34 @@ class Analytic(Method):
             kept.update({f"{task}.{REST}.{name}": tensor for name, tensor in rest.items()})
 
     def _draw_left_out(self, classes: int) -> Rows | None:
-        """Draw kept examples of all tasks, equally many of each class as far as there are; None: none are kept."""
-        tensors = self.state[FEATURES].tensors
-        tasks = sorted({int(name.split(".")[0]) for name in tensors})
-        if not tasks:
+        """Draw kept examples of all tasks, equally many of each class as far as there are; None: none are kept.
+
+        Classes become no fewer, so what is drawn now contains what is drawn later of the tasks so far: the totals keep
+        it in place of all examples.
+        """
+        tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
+        tasks = sorted({int(name.split(".")[0]) for name in tensors} - set(self._covered()))
+        parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
+        parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
+        if not parts:
             return None
-        rows = Rows.join(Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks)
+        rows = Rows.join(parts)
         return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
+
+    def _covered(self) -> list[int]:
+        """Numbers of the tasks that the totals cover."""
+        covered = self.state[TOTALS].tensors.get(TASKS)
+        return [] if covered is None else covered.tolist()
+
+    def _keep_totals(self, sums: Sums, rows: Rows | None) -> None:
+        """Keep the sums of all tasks, and the examples of them that later jobs may draw from."""
+        covered = [*self._covered(), *self._tasks()]
+        kept = self.state[TOTALS].tensors
+        kept.clear()
+        kept.update(sums.packed())
+        kept[TASKS] = torch.tensor(sorted(set(covered)))
+        if rows is not None:
+            kept.update(rows.packed())
 
     # Features and classifier.
 
@@ -244,20 +270,23 @@ class Analytic(Method):
         """The sums of all tasks, added in their order."""
         return total(self._each(), classes)
 
-    def _each(self) -> Iterator[tuple[Sums, list[int]]]:
-        """The sums of one task after the other, with its classes; unpacked one at a time."""
-        tensors = self.state["statistics"].tensors
-        for task in self._tasks():
+    def _each(self) -> Iterator[tuple[Sums, Sequence[int]]]:
+        """The totals, then the sums of one task after the other, with their classes; unpacked one at a time."""
+        tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
+        if totals:
+            yield Sums.unpacked(totals), range(len(totals["counts"]))
+        for task in sorted(set(self._tasks()) - set(self._covered())):
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
             yield Sums.unpacked(stored), stored["rows"].tolist()
 
     def _solve(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
-        sums = self._sums(classes)
+        sums, rows = self._sums(classes), self._draw_left_out(classes)
+        self._keep_totals(sums, rows)
         if self.hyper.head == "ncm":
             means = functional.normalize(discriminant.means(self._plain(sums))) / COSINE_TEMPERATURE
             return Linear(means, means.new_zeros(classes))
-        examples = self._draw_examples(ctx, sums)
+        examples = self._take_examples(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
         names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
@@ -282,9 +311,8 @@ class Analytic(Method):
             )
         return chosen.head
 
-    def _draw_examples(self, ctx: Context, sums: Sums) -> _Examples:
-        """Draw the examples that judge the heads: all but those of a class that has no other example."""
-        rows = self._draw_left_out(len(sums.counts))
+    def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> _Examples:
+        """Take the examples that judge the heads: all but those of a class that has no other example."""
         if rows is None:
             return _Examples(sums.cross.new_zeros(0, len(sums.cross)), sums.counts[:0])
         rows = rows.select(sums.counts.cpu()[rows.classes] > 1)

@@ -30,6 +30,8 @@ def filled(database: Database) -> Database:
         results = list(session.scalars(select(Result).order_by(Result.model_id, Result.version, Result.task)))
         results[0].answers = results[1].answers = "f" * 64
         results[2].answers = results[2].answers_bytes = None
+        model = session.get_one(Model, tasks[0].model_id)
+        model.totals_sha256, model.totals_bytes = "7" * 64, 333
         tasks[0].archive_key = "archives/x"
         tasks[0].features_sha256, tasks[0].features_bytes = "9" * 64, 777
         tasks[2].features_sha256, tasks[2].features_bytes = "8" * 64, 555
@@ -75,7 +77,8 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
         "versions": len(versions),
         "jobs": {state: jobs.count(state) for state in jobs},
         "bytes": {
-            "versions": sum({part.sha256: part.bytes for part in parts if part.deleted_at is None}.values()),
+            "versions": sum({part.sha256: part.bytes for part in parts if part.deleted_at is None}.values())
+            + (model.totals_bytes or 0),
             "archives": sum(task.bytes for task in tasks if task.archive_key is not None),
             "datasets": images * model.image["size"] ** 2 * model.image["channels"] + beside,
             "exports": sum(export.bytes for export in exports),

@@ -1,0 +1,14 @@
+"""A model's totals, which the next job reads in place of the sums and features of all tasks (`core.work.totals`)."""
+
+from core.db.tables import Model
+
+
+def forget_totals(model: Model) -> set[str]:
+    """Take the totals off a model, in the transaction that deletes anything that they were derived from.
+
+    Returns:
+        Their digest, for the caller to delete.
+    """
+    digests = {model.totals_sha256} if model.totals_sha256 is not None else set[str]()
+    model.totals_sha256 = model.totals_bytes = model.totals_key = None
+    return digests

@@ -1,0 +1,58 @@
+"""Totals of a model: one blob that stands for the sums and features of all its tasks in the next job.
+
+Each version stores the sums and features of its own task, so that any version can be continued. A job that continues
+the newest one reads their totals instead, whatever the number of tasks. They are derived: where they are missing, or
+of other parts, the job reads the parts of all tasks in order, and leaves totals with the same bits. They hold features
+of training images, and so go in the transaction that deletes any of these (`core.db.totals`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.db.tables import Model, Part
+from core.protocol.job_result import JobResult
+from core.protocol.manifest import PER_TASK
+from core.store import Blobs
+from core.work.result import ResultFolder
+
+
+@dataclass(frozen=True)
+class StoredTotals:
+    """A blob of totals, and the file that it was made of."""
+
+    sha256: str
+    bytes: int
+    path: Path
+
+
+def is_covered(part: Part) -> bool:
+    """Return True for a part that totals stand for."""
+    return part.type in PER_TASK and part.deleted_at is None
+
+
+def make_key(parts: Iterable[Part]) -> str:
+    """Return a digest of the parts that totals stand for, among those of a version and its ancestors."""
+    covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
+    return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
+
+
+def store_totals(blobs: Blobs, found: ResultFolder[JobResult]) -> StoredTotals | None:
+    """Store the totals of a result; None: its method keeps none."""
+    if found.document.totals is None:
+        return None
+    path = found.folder / found.document.totals
+    return StoredTotals(*blobs.put_file(path, link=True), path)
+
+
+def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
+    """Name totals in the model's row in place of those before, whose blob the caller deletes; bytes that are new.
+
+    Args:
+        parts: of the new version and its ancestors.
+    """
+    model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
+    model.totals_key = make_key(parts)
+    return stored.bytes
