@@ -106,8 +106,8 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     for sha256, size, base in session.execute(bases):
         yield Named(Blobs.key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(Model.totals_sha256.is_not(None))
-    for sha256, size, model in session.execute(totals.execution_options(yield_per=_ROWS)):
-        yield Named(Blobs.key(str(sha256)), size, sha256, f"totals of {model}")
+    for totals_sha256, totals_bytes, model in session.execute(totals.execution_options(yield_per=_ROWS)):
+        yield Named(Blobs.key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}")
     answers = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
     kept = answers.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for answer in session.execute(kept):

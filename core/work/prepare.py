@@ -24,8 +24,8 @@ from core.ingest.traces import read_traces
 from core.line import line
 from core.line.coverage import taught
 from core.line.sure import sure_of
+from core.protocol.answers.recipe import RecipeOut
 from core.protocol.architecture import Architecture, Image
-from core.protocol.document import JsonObject
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.protocol.manifest import TOTALS
 from core.protocol.recipe import Recipe
@@ -132,7 +132,7 @@ def _erased(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals(model: Model, parent: Version, parts: list[Part], asked: JsonObject) -> str | None:
+def _find_totals(model: Model, parent: Version, parts: list[Part], asked: RecipeOut) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
     asked: the job's recipe. Another method than the parent's takes over nothing of it.

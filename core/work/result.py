@@ -45,12 +45,11 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     for cell in found.document.results:
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
-    for file in (*found.document.answers, *found.document.held_out_features):
-        if not _is_inside(folder, file.file):
-            raise ValueError(f"The job's file {file.file!r} is not a file of its result.")
-    totals = found.document.totals
-    if totals is not None and not _is_inside(folder, totals):
-        raise ValueError(f"The job's totals {totals!r} are not a file of its result.")
+    document = found.document
+    files = [one.file for one in document.answers] + [one.file for one in document.held_out_features]
+    for file in [*files, *([] if document.totals is None else [document.totals])]:
+        if not _is_inside(folder, file):
+            raise ValueError(f"The job's file {file!r} is not a file of its result.")
     return found
 
 
