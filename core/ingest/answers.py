@@ -69,6 +69,7 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
         files: `VERSION.TASK` → file; `NEW` stands for the version that is about to be published.
         keys: by the same names.
     """
+    target.unlink(missing_ok=True)  # of an attempt before, which may be a cache's copy by now
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sealed = {name: _crypt(path.read_bytes(), keys[name], nonce, name) for name, path in files.items()}
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)

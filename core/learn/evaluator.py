@@ -96,9 +96,9 @@ class Evaluator:
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
         """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
         parts = self.held_out()
-        kept = self._features.kept if method.keeps_backbone else {}
+        kept = self._features.kept
         seen = replace_images(network, parts, self._inputs, kept, lambda: self._emit(AliveEvent()))
-        if method.keeps_backbone and network.family == "plain" and self._spec.held_out_stays:
+        if self._features.is_on and self._spec.held_out_stays:
             self._features.keep(seen, self._number)
         right, calibration = self._measure(network, method, ctx, seen)
         older = {"parent": self._ancestors.network("parent")}

@@ -40,16 +40,23 @@ class FeatureDataset(Dataset):
 class HeldOutFeatures:
     """Features of held-out images by the backbone that a job starts from and does not move.
 
-    `kept`: task → features float32 [N, D] that earlier updates have stored. `new`: those that this update has computed
-    and that are to be stored.
+    `is_on`: the method of the job and its network allow them. `kept`: task → features float32 [N, D] that earlier
+    updates have stored. `new`: those that this update has computed and that are to be stored.
     """
 
     def __init__(self) -> None:
+        self.is_on = False
         self.kept: dict[int, Tensor] = {}
         self.new: dict[int, Tensor] = {}
 
     def read(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
-        """Read what is stored of held-out parts; what does not fit images or network is left out."""
+        """Read what is stored of held-out parts; what does not fit images or network is left out.
+
+        Only of plain networks: the features of others are made by more than the backbone, which names what is stored.
+        """
+        self.is_on = network.family == "plain"
+        if not self.is_on:
+            return
         for task in spec.history:
             data = parts.get(task.number)
             if task.features is None or data is None:

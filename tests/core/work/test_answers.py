@@ -14,6 +14,7 @@ from core.ingest.answers import Place, open_answers, unseal
 from core.learn import kept_answers
 from core.learn.evaluate import answers_of
 from core.store.folder import FolderStore
+from core.work import publish as publishing
 from core.work.prepare import prepare
 from core.work.publish import publish
 from tests.core.work.conftest import Desk
@@ -151,3 +152,25 @@ def test_the_requests_to_the_store_do_not_grow_with_the_number_of_tasks(desk: De
         learn(desk, model)
         counts.append(dict(store.requests))
     assert counts[5] == counts[1], counts
+
+
+def test_the_store_is_not_asked_while_rows_are_locked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RemoteStore(desk.store.root)
+    desk.store = store
+    model = desk.model()
+    learn(desk, model)
+    hold, add = publishing.hold, publishing.stored_bytes.add
+    asked: list[int] = []
+
+    def lock(session: Any, claim: Any) -> Any:
+        store.requests.clear()
+        return hold(session, claim)
+
+    def end(*args: Any) -> None:
+        asked.append(sum(store.requests.values()))
+        add(*args)
+
+    monkeypatch.setattr(publishing, "hold", lock)
+    monkeypatch.setattr(publishing.stored_bytes, "add", end)
+    learn(desk, model)
+    assert asked == [0]
