@@ -5,7 +5,7 @@ stored under the key again, or when the scrub (`core.work.scrub`) finds them the
 object are forgotten, and made again once it is sound.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -125,6 +125,12 @@ def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
     if found is not None:
         error = StoreCorrupt(f"The stored object {found} is damaged.", extra={"object": found})
         raise explained(session, model_id, error)
+
+
+def find_marked(session: Session, digests: Collection[str]) -> set[str]:
+    """Return those of some blobs that are marked: what a job can do without it does not read."""
+    keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
+    return {_digest(key) for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))}
 
 
 def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:

@@ -76,8 +76,12 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         erased_tasks = _erased(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
-        answers = _answers(session, parent)
-        backbone = [(part.name, part.sha256) for part in parts[parent.id] if part.type == BACKBONE]
+        answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
+        derived = {*features.values(), *(of.sha256 for of in answers.values()), *([totals] if totals else [])}
+        marked = damage.find_marked(session, derived)
+        totals = None if totals in marked else totals
+        answers = {number: of for number, of in answers.items() if of.sha256 not in marked}
+        features = {number: digest for number, digest in features.items() if digest not in marked}
         digests = [
             part.sha256
             for of in parts.values()
@@ -100,7 +104,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(blobs, earlier, answers.get(earlier.number), backbone, folder)
+                _earlier(blobs, earlier, answers.get(earlier.number), features.get(earlier.number), folder)
                 for earlier in tasks
                 if earlier.number != task.number
             ],
@@ -180,22 +184,30 @@ def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecT
 
 
 def _earlier(
-    blobs: Blobs,
-    task: Task,
-    answers: StoredAnswers | None,
-    backbone: list[tuple[str, str]],
-    folder: Path,
+    blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
 ) -> EarlierTask:
-    """A task that the parent was taught. backbone: name and digest of the parts of the parent's."""
-    held_out, said, features = _held_out(blobs, task), None, None
-    if held_out is not None:
-        assert task.held_out_sha256 is not None, "the part was fetched"
-        said = None if answers is None else _read_answers(blobs, answers, folder)
-        if task.features_key == make_key(task.held_out_sha256, backbone):
-            features = None if task.features_sha256 is None else _fetch_if_sound(blobs, task.features_sha256)
+    """A task that the parent was taught, with its stored answers and features there."""
+    held_out = _held_out(blobs, task)
+    is_kept = held_out is not None
     return EarlierTask(
-        number=task.number, classes=sorted(task.classes), held_out=held_out, answers=said, features=features
+        number=task.number,
+        classes=sorted(task.classes),
+        held_out=held_out,
+        answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
+        features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
     )
+
+
+def _features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
+    """Return the digests of features of held-out images by the backbone among these parts, by task."""
+    backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
+    return {
+        task.number: task.features_sha256
+        for task in tasks
+        if task.features_sha256 is not None
+        and task.held_out_sha256 is not None
+        and task.features_key == make_key(task.held_out_sha256, backbone)
+    }
 
 
 def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from sqlalchemy.orm import Session
 
+from core.damage import Marks
 from core.db import references, usage
 from core.db.tables import Model, Part, Task
 from core.requests.tasks import delete_data
@@ -53,7 +54,7 @@ def test_a_job_gets_the_features_of_its_own_model_by_the_backbone_of_its_parent(
     assert elsewhere["features"] == str(desk.blobs.fetch(digests[0]))  # equal bytes, named by its own task
 
 
-@pytest.mark.parametrize("change", ["backbone", "images", "damage"])
+@pytest.mark.parametrize("change", ["backbone", "images", "damage", "mark"])
 def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features(
     desk: Desk, change: str
 ) -> None:
@@ -63,6 +64,8 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
         learn(desk, model, {"backbone.1": "moved", "head": "h"})
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
+    elif change == "mark":
+        Marks(desk.db).add(desk.blobs.key(digest))
     else:
         desk.store.put_bytes(desk.blobs.key(digest), b"rot")
     first = spec_of(desk, model)[0]
