@@ -206,6 +206,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         train_sha256=case((~waits, sql_digest("b", S.n))),
         held_out_sha256=case((~waits, sql_digest("c", S.n))),
         traces_sha256=case((~waits, sql_digest("f", S.n))), traces_bytes=case((~waits, 24_000)),
+        features_sha256=case((~waits, sql_digest("6", S.n))), features_bytes=case((~waits, 60_000)),
         train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
         train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
         standing=S.standing,
