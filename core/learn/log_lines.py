@@ -24,10 +24,10 @@ INSPECTING = (
 
 
 def other_device(before: str, now: str) -> str:
-    """Return the warning of a run that goes on from a snapshot of another kind of device."""
+    """Return the warning of a run that continues from a snapshot of another kind of device."""
     return (
-        f"This run was started on {before} and continues on {now}, as its recipe allows (resources.resume: any). The two "
-        "compute different bits: another run will not give exactly this version."
+        f"This run was started on {before} and continues on {now}, as its recipe allows (resources.resume: any). "
+        "The two compute different bits: another run will not give exactly this version."
     )
 
 

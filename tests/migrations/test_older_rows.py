@@ -58,7 +58,6 @@ ADDED: dict[str, dict[str, Row]] = {
     "0026": {"models": {"answers": None}},
     "0027": {"models": {"rebased_from": None, "rebased_at": None}},
     "0028": {"jobs": {"device": "any", "gpus": 1, "resume_on": None, "out_of_memory": 0}},
-    "0029": {"tasks": {"answers_key": None}},
     "0029": {
         "models": dict.fromkeys(("totals_sha256", "totals_bytes", "totals_key")),
         "tasks": dict.fromkeys(("answers_key", "features_sha256", "features_bytes", "features_key")),
