@@ -69,14 +69,15 @@ class Zygote:
 
     Args:
         command: how to start it; the number of an inherited socket is appended.
+        inherited: descriptors that it and its children keep open.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, command: Sequence[str] = COMMAND, inherited: Sequence[int] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *inherited],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,

@@ -1,23 +1,42 @@
-"""The worker's scratch folder, and the removal of those that dead workers left.
+"""The worker's scratch folder, and the folders that dead workers left.
 
-Each worker locks a file for its lifetime; the kernel lets go of the lock however the process ends, so a
-folder whose lock can be had belongs to nobody. Several workers may share one data directory.
+Each worker locks a file of its folder for its lifetime. The zygote and the job processes hold the same lock, since
+they inherit it, and the kernel releases it when the last of them ends, however they end. So a lock that can be
+acquired belongs to nobody. Several workers may share one data directory.
+
+A free lock is proof of death only on the same kernel: a network file system may lose the lock of another host, which
+lives. The file therefore names the boot of its host. Jobs of workers of another host wait for their lease.
 """
 
 import fcntl
+import json
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
 _LOCK = ".lock"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_RETRY_S = 0.01
+
+
+class Identity(TypedDict):
+    """A process that cannot be confused with another: boot of its host, PID namespace, PID, start in clock ticks."""
+
+    boot: str
+    namespace: str
+    pid: int
+    started: str
 
 
 class WorkFolder:
-    """`<root>/<worker>/`, locked while this process lives.
+    """`<root>/<worker>/`, locked while this process or one that inherited the lock lives.
 
     Args:
         root: the `work` folder of the data directory.
@@ -27,31 +46,85 @@ class WorkFolder:
     def __init__(self, root: Path, worker: str) -> None:
         self._root = root
         self.path = root / worker
-        self._lock: int | None = None
+        self.lock_fd: int | None = None
+        """Descriptor of the lock; processes that inherit it keep the lock."""
 
     def open(self) -> None:
-        """Make and lock the folder, and remove abandoned ones."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.path)
+        """Make and lock the folder."""
+        while self.lock_fd is None:  # another worker may remove it before it is locked
+            self.path.mkdir(parents=True, exist_ok=True)
+            fd = _lock(self.path)
+            if fd is not None and not _is_current(fd, self.path):
+                os.close(fd)
+                fd = None
+            if fd is None:
+                time.sleep(_RETRY_S)
+            self.lock_fd = fd
+        identity = read_identity(os.getpid())
+        if identity is not None:
+            os.write(self.lock_fd, json.dumps(identity).encode())
+
+    def clear_abandoned(self, give_back: Callable[[str], object]) -> None:
+        """Remove the folders of dead workers.
+
+        Args:
+            give_back: called with the name of each worker that is certainly dead, before its folder is removed. The
+                folder stays where this raises.
+        """
         for other in self._root.iterdir():
             if other == self.path or not other.is_dir():
                 continue
-            lock = _locked(other)
-            if lock is not None:
+            fd = _lock(other)
+            if fd is None:
+                continue
+            try:
+                if _is_dead(fd):
+                    give_back(other.name)
                 log.info("removing an abandoned work folder", folder=other.name)
                 shutil.rmtree(other, ignore_errors=True)
-                os.close(lock)
+            finally:
+                os.close(fd)
 
     def close(self) -> None:
-        """Remove the folder and let go of the lock."""
-        if self._lock is not None:
+        """Remove the folder and release the lock."""
+        if self.lock_fd is not None:
             shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = None
+            os.close(self.lock_fd)
+            self.lock_fd = None
 
 
-def _locked(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, or None when another process does."""
+def read_identity(pid: int) -> Identity | None:
+    """Return the identity of a running process; None where it does not run, or the system cannot say."""
+    try:
+        # The name of the program is in parentheses and may hold spaces: state and start follow the last one.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if state in "ZX":
+            return None
+        return {
+            "boot": _BOOT.read_text().strip(),
+            "namespace": os.readlink("/proc/self/ns/pid"),
+            "pid": pid,
+            "started": fields[18],
+        }
+    except OSError:
+        return None
+
+
+def _is_dead(fd: int) -> bool:
+    """Tell whether the worker of a lock that is held now has certainly ended."""
+    try:
+        owner: Identity = json.loads(os.pread(fd, 4096, 0))
+    except ValueError:
+        return False  # it died before it wrote who it is, and so before it claimed a job
+    own = read_identity(os.getpid())
+    if own is None or owner["boot"] != own["boot"]:
+        return False
+    # In another PID namespace, as in another container, the number would mean another process; the lock suffices.
+    return owner["namespace"] != own["namespace"] or read_identity(owner["pid"]) != owner
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that holds the folder's lock, or None when another process does."""
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -62,3 +135,11 @@ def _locked(folder: Path) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def _is_current(fd: int, folder: Path) -> bool:
+    """Tell whether the locked file is still the folder's."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(folder / _LOCK))
+    except FileNotFoundError:
+        return False

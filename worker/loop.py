@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 OUTAGE_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between claims while attempts end in an outage."""
+ABANDONED_S = 1.0
+"""Between looks for work folders that no living worker locks."""
 
 
 class Worker:
@@ -64,7 +66,7 @@ class Worker:
         zygote_command: tuple[str, ...] = COMMAND,
     ) -> None:
         self.settings = settings
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"[:120]
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"[:120]
         # A heartbeat that hangs must be over before the lease is.
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
@@ -83,11 +85,16 @@ class Worker:
             "chores",
             settings.chores_s,
             {
-                "reap": lambda: [ring(job_id) for job_id in self._reaped()],
+                "reap": lambda: [ring(job_id) for job_id in self._note_reaped(self._reaper.reap())],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,
             },
+        )
+        self._abandoned = Chores(
+            "abandoned folders",
+            min(ABANDONED_S, settings.chores_s),
+            {"give back jobs of dead workers": lambda: self._clear_abandoned(ring)},
         )
         self._sweeps = Chores(
             "sweeps",
@@ -102,7 +109,7 @@ class Worker:
         self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._scrubbed})
 
     def start(self) -> None:
-        """Check the schema, clear what dead workers left, and begin to import torch in the zygote.
+        """Check the schema, lock the work folder, and begin to import torch in the zygote.
 
         Raises:
             SchemaOutdated: `alembic upgrade head` is missing.
@@ -114,6 +121,7 @@ class Worker:
 
     def start_chores(self) -> None:
         """Begin with chores, sweeps, the scrub and deliveries to webhooks."""
+        self._abandoned.start()
         self._chores.start()
         self._sweeps.start()
         self._scrub.start()
@@ -140,7 +148,9 @@ class Worker:
             self._zygote.close()
             self._zygote = None
         if self._zygote is None:
-            self._zygote = Zygote(self._command)
+            # Its processes hold the folder's lock too: while one runs, the worker's jobs are not given to others.
+            lock_fd = self._folder.lock_fd
+            self._zygote = Zygote(self._command, () if lock_fd is None else (lock_fd,))
         return self._zygote
 
     def work(self, stop: Callable[[], bool]) -> int:
@@ -221,13 +231,19 @@ class Worker:
             self._claims_from = time.monotonic() + pause_s
             log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
 
-    def _reaped(self) -> list[str]:
-        """Jobs that were taken from dead workers."""
-        found = self._reaper.reap()
-        if found:
-            telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(found))
+    def _note_reaped(self, jobs: list[str]) -> list[str]:
+        """Count jobs that were taken from dead workers, and return them."""
+        if jobs:
+            telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
             hit("reap-committed")
-        return found
+        return jobs
+
+    def _clear_abandoned(self, ring: Callable[[str], object]) -> None:
+        """Take the jobs of workers of this host that died, and remove their folders."""
+        taken: list[str] = []
+        self._folder.clear_abandoned(lambda worker: taken.extend(claims.reap_worker(self.db, worker)))
+        for job_id in self._note_reaped(taken):
+            ring(job_id)
 
     def _scrubbed(self) -> None:
         Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
@@ -241,9 +257,11 @@ class Worker:
     def close(self) -> None:
         """End chores, zygote and connections."""
         self._sweeps.end()  # while the chores end
+        self._abandoned.end()
         self._scrub.end()
         self._deliverer.end()
         self._chores.close()
+        self._abandoned.close()
         self._sweeps.close()
         self._scrub.close()
         self._deliverer.close()

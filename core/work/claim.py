@@ -45,6 +45,7 @@ __all__ = [
     "line_stopped",
     "put_off",
     "reap",
+    "reap_worker",
     "reject",
     "requeue",
     "stopped",
@@ -392,6 +393,21 @@ def reap(db: Database, before: float | None = None) -> list[str]:
             _lost(session, job, now, f"The worker {job.worker} stopped reporting.")
             ids.append(job.id)
     return ids
+
+
+def reap_worker(db: Database, worker: str) -> list[str]:
+    """Take the jobs of a worker that is certainly dead, without waiting for its lease; their ids.
+
+    Its name must be its own alone. The caller has made sure of both.
+    """
+    with db.write() as session:
+        now = db.now(session)
+        query = select(Job).where(Job.state.in_(_LEASED), Job.worker == worker).order_by(Job.id)
+        # A held row is waited for: nobody looks for this worker again.
+        jobs = session.scalars(query.with_for_update(key_share=True)).all()
+        for job in jobs:
+            _lost(session, job, now, f"The worker {worker} ended without giving the job back.")
+        return [job.id for job in jobs]
 
 
 def _lost(session: Session, job: Job, now: float, error: str) -> State:

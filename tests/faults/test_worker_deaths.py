@@ -1,5 +1,7 @@
 """Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left behind."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,24 @@ def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     assert shared.job(job).attempt == 2
     assert shared.digests(model) == undisturbed
     shared.await_nothing_left(model)
+
+
+def test_another_worker_of_the_host_takes_a_killed_ones_job_without_waiting_for_its_lease(
+    make_backend: Callable[..., Backend], tmp_path: Path, batches: list[bytes]
+) -> None:
+    backend = make_backend(tmp_path, {"PERENNIAL_LEASE_S": "86400"})
+    try:
+        job, process = backend.hold_job(backend.create(), batches[0])
+        worker = backend.standing_worker()
+        with backend.worker():
+            worker.kill()
+            worker.wait()
+            assert backend.job(job).state == "running", "its job process is still there"
+            process.resume()
+            assert backend.finished(job).state == "succeeded"
+        assert (backend.job(job).attempt, states(backend, job).count("queued")) == (2, 2)
+    finally:
+        backend.close()
 
 
 @pytest.mark.campaign

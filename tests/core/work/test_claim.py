@@ -118,6 +118,20 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     assert claims.reap(desk.db) == []
 
 
+@pytest.mark.both_databases
+def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strike(desk: Any) -> None:
+    dead, other = desk.submit(desk.model()), desk.submit(desk.model())
+    claim = claims.claim(desk.db, "dead", 600.0)
+    assert claim is not None and claims.claim(desk.db, "other", 600.0) is not None
+    assert claim.job_id == dead
+    assert claims.reap_worker(desk.db, "dead") == [dead]
+    assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
+    assert desk.job(dead).strikes == 1
+    with pytest.raises(LeaseLost):
+        claims.requeue(desk.db, claim, "it lives after all")
+    assert claims.reap_worker(desk.db, "dead") == []
+
+
 @pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
 @pytest.mark.parametrize("how", ["reap", "stopped", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
