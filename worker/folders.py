@@ -102,7 +102,7 @@ def read_identity(pid: int) -> Identity | None:
             return None
         return {
             "boot": _BOOT.read_text().strip(),
-            "namespace": os.readlink("/proc/self/ns/pid"),
+            "namespace": str(Path("/proc/self/ns/pid").readlink()),
             "pid": pid,
             "started": fields[18],
         }
@@ -140,6 +140,6 @@ def _lock(folder: Path) -> int | None:
 def _is_current(fd: int, folder: Path) -> bool:
     """Tell whether the locked file is still the folder's."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(folder / _LOCK))
+        return os.path.samestat(os.fstat(fd), (folder / _LOCK).stat())
     except FileNotFoundError:
         return False

@@ -29,8 +29,8 @@ API_GRACE_S = 5
 LEAVE_S = 5.0
 """Added to the grace of a job: publishing and releasing after the child has stopped."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-STEADY_S = 60.0
-"""A process that ran so long restarts without a pause."""
+STEADY_S = 15.0
+"""A process that ran so long restarts after the first pause: its job waits for it."""
 TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 

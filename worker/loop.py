@@ -219,7 +219,8 @@ class Worker:
             if before == device and now - at < workers.REPORT_S:
                 return
         with self.db.write() as session:
-            workers.report(session, self.name, device, self.db.now(session))
+            now_there = self.db.now(session)
+            workers.report(session, self.name, device, now_there, self._reaper.answers_since)
         self._reported = now, device
 
     def _after(self, attempt: Attempt) -> None:

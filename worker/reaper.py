@@ -1,14 +1,20 @@
 """Takes jobs from workers that died, and not from those that could not renew their lease for an outage.
 
 When the database was out for longer than a lease, every lease has run out by the time it answers again, though the
-workers live. Whoever looks first would take all jobs from the others, each time as a strike. So a reaper that has
-noticed an outage, or has just begun, first gives the others half a lease to beat.
+workers live. Whoever looks first would take all jobs from the others, each time as a strike. So nothing is taken until
+the database has answered for half a lease.
+
+A worker reports since when it has answered, and one that begins goes on from there: workers that die young would
+otherwise all wait in vain. Between a report and the next answer an outage may hide, but only one of a third of a lease.
+A heartbeat that fails meanwhile is renewed in time: it is at most a sixth of a lease old when the outage begins, and
+takes another third at most to notice the end.
 """
 
 import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from core.db import workers
 from core.db.session import Database
 from core.work import claim as claims
 
@@ -23,8 +29,11 @@ class Reaper:
     def __init__(self, db: Database, lease_s: float) -> None:
         self._db = db
         self._grace_s = lease_s / 2
+        self._gap_s = lease_s / 3
         self._slow_s = lease_s / 6
-        self._steady_since: float | None = None
+        self._answered_at = 0.0
+        self.answers_since: float | None = None
+        """Since when the database has answered, by its clock; None: not known."""
 
     def reap(self) -> list[str]:
         """The ids of jobs that were taken back; none while others may still be about to renew.
@@ -37,12 +46,16 @@ class Reaper:
             # Leases are judged by this time, also when the database hangs between here and the taking.
             with self._db.read() as session:
                 now = self._db.now(session)
-            answered = time.monotonic()
-            if self._steady_since is None or answered - begun > self._slow_s:
-                self._steady_since = answered
-            if answered - self._steady_since < self._grace_s:
+                if self.answers_since is None:
+                    self.answers_since = workers.answers_since(session, now - self._gap_s) or now
+                    self._answered_at = now
+            slow_s = time.monotonic() - begun
+            if slow_s > self._slow_s or now - self._answered_at > self._gap_s:
+                self.answers_since = now + slow_s
+            self._answered_at = now
+            if now + slow_s - self.answers_since < self._grace_s:
                 return []
             return claims.reap(self._db, now)
         except SQLAlchemyError:
-            self._steady_since = None
+            self.answers_since = None
             raise

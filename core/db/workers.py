@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import WorkerReport
 
-REPORT_S = 20.0
+REPORT_S = 10.0
+"""A sixth of the usual lease: the reports of workers that die young still follow one another closely."""
 SEEN_S = 90.0
 KEPT_S = 86_400.0
 
@@ -28,12 +29,31 @@ class Device:
     problem: str | None = None
 
 
-def report(session: Session, worker: str, device: Device, now: float) -> None:
-    """Note that a worker is there, and forget those that were last seen a day ago."""
+def report(
+    session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
+) -> None:
+    """Note that a worker is there, and forget those that were last seen a day ago.
+
+    Args:
+        answers_since: since when the database has answered the worker; None: it cannot say.
+    """
     session.execute(delete(WorkerReport).where(WorkerReport.seen_at < now - KEPT_S))
     session.merge(
-        WorkerReport(worker=worker, device=device.kind, gpus=device.gpus, problem=device.problem, seen_at=now)
+        WorkerReport(
+            worker=worker,
+            device=device.kind,
+            gpus=device.gpus,
+            problem=device.problem,
+            seen_at=now,
+            answers_since=answers_since,
+        )
     )
+
+
+def answers_since(session: Session, seen_from: float) -> float | None:
+    """Return since when the database has answered, by the workers seen from a time on; None: none of them can say."""
+    reported = select(func.min(WorkerReport.answers_since)).where(WorkerReport.seen_at >= seen_from)
+    return session.scalar(reported)
 
 
 def count(session: Session, now: float) -> dict[tuple[str, str], int]:

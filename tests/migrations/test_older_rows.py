@@ -8,7 +8,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.db import deliveries, migrate
+from core.db import deliveries, migrate, workers
 from core.db.session import Database
 from core.db.tables import (
     Chunk,
@@ -62,6 +62,7 @@ ADDED: dict[str, dict[str, Row]] = {
         "models": dict.fromkeys(("totals_sha256", "totals_bytes", "totals_key")),
         "tasks": dict.fromkeys(("answers_key", "features_sha256", "features_bytes", "features_key")),
     },
+    "0030": {"workers": {"answers_since": None}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 
@@ -119,6 +120,20 @@ def test_rows_that_older_code_does_not_know_go_on_the_way_back(older: Database) 
     with older.write() as session:
         session.execute(text("DELETE FROM keys"))
     assert read_tables(older) == before
+
+
+def test_an_older_report_of_a_worker_does_not_say_since_when_the_database_has_answered(
+    older: Database,
+) -> None:
+    migrate.upgrade(older, "0028")
+    with older.write() as session:
+        session.execute(text("INSERT INTO workers VALUES ('w', 'cpu', 0, NULL, 5.0)"))
+    migrate.upgrade(older)
+    with older.write() as session:
+        assert workers.answers_since(session, 1.0) is None
+        workers.report(session, "w", workers.Device("cpu"), 6.0, 2.0)
+    migrate.downgrade(older, "0028")
+    assert read_rows(older, "SELECT worker, seen_at FROM workers") == [("w", 6.0)]
 
 
 def _add_jobs(session: Session, model: Model, version: Version) -> None:

@@ -21,6 +21,7 @@ class Base:
         self.clock = clock
         self.out = False
         self.slow_s = 0.0
+        self.reports: list[tuple[float, float]] = []  # since when it has answered a worker, and until when
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -43,6 +44,11 @@ def base(clock: Clock) -> Base:
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
     monkeypatch.setattr(reapers.claims, "reap", lambda _db, before: [f"job {before}"])
+    monkeypatch.setattr(
+        reapers.workers,
+        "answers_since",
+        lambda _session, seen_from: min((a for a, seen in base.reports if seen >= seen_from), default=None),
+    )
     return Reaper(base, LEASE_S)  # type: ignore[arg-type]
 
 
@@ -56,6 +62,29 @@ def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
 def test_it_gives_others_half_a_lease_when_it_begins(reaper: Reaper, clock: Clock) -> None:
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
     assert seconds_until_it_takes(reaper, clock) == 0
+
+
+def test_workers_that_die_young_do_not_keep_all_others_waiting(
+    reaper: Reaper, base: Base, clock: Clock
+) -> None:
+    for _life in range(3):
+        reaper = Reaper(base, LEASE_S)  # type: ignore[arg-type]
+        taken = reaper.reap()
+        assert reaper.answers_since is not None
+        base.reports.append((reaper.answers_since, clock.now))
+        clock.now += LEASE_S / 3
+    assert taken
+
+
+def test_a_report_from_before_a_long_silence_says_nothing(reaper: Reaper, base: Base, clock: Clock) -> None:
+    base.reports.append((clock.now - 1000.0, clock.now - LEASE_S / 3 - 1))
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+
+
+def test_it_gives_others_half_a_lease_after_it_was_frozen(reaper: Reaper, clock: Clock) -> None:
+    seconds_until_it_takes(reaper, clock)
+    clock.now += LEASE_S
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
 
 def test_it_gives_others_half_a_lease_after_an_outage(reaper: Reaper, base: Base, clock: Clock) -> None:

@@ -15,4 +15,5 @@ class WorkerReport(Table):
     gpus: Mapped[int]  # CUDA devices; 0 of a CPU worker
     problem: Mapped[str | None] = mapped_column(Text)  # why its device cannot be used; null: it claims jobs
     seen_at: Mapped[float]
+    answers_since: Mapped[float | None]  # the database has answered it from then to `seen_at`; null: unknown
     __table_args__ = (Index("ix_workers_device_seen_at", "device", "seen_at"),)

@@ -127,3 +127,14 @@ def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
         workers.report(session, "new", Device("cpu"), desk.now())
         assert workers.cuda_workers(session) == []
         assert workers.status(session, desk.now()) == "up"
+
+
+@pytest.mark.both_databases
+def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: Any) -> None:
+    now = desk.now()
+    with desk.db.write() as session:
+        workers.report(session, "dead", Device("cpu"), now - 100, now - 900)
+        workers.report(session, "young", Device("cpu"), now - 5, now - 20)
+        workers.report(session, "older code", Device("cpu"), now - 5)
+        assert workers.answers_since(session, now - 10) == now - 20
+        assert workers.answers_since(session, now - 1) is None
