@@ -104,7 +104,7 @@ class Traffic:
         self._ask(client, "POST", "/v1/models", {201}, json=body)
         for task in range(TASKS):
             answer = self._ask(
-                client, "POST", f"/v1/models/{name}/tasks", {202}, content=_batch(task),
+                client, "POST", f"/v1/models/{name}/tasks", {202}, content=make_batch(task),
                 headers={"Idempotency-Key": f"{name}-{task}"},
             )  # fmt: skip
             job = answer.json()["job"]["id"]
@@ -232,7 +232,7 @@ def _png(colour: tuple[int, int, int]) -> bytes:
     return out.getvalue()
 
 
-def _batch(task: int) -> bytes:
+def make_batch(task: int) -> bytes:
     """Two classes of twenty images each."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

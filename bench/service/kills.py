@@ -1,0 +1,171 @@
+r"""A worker is killed again and again: seconds until its job runs again, and jobs that end nevertheless.
+
+    python -m bench.service.kills [--kills 20] [--minutes 3]
+
+The service is the one of `make serve`: an API process and one worker, which the launcher starts again. The settings of
+the environment choose the size: with `PERENNIAL_DATABASE_URL` (an empty database), `PERENNIAL_BROKER_URL` and
+`PERENNIAL_STORE_URL` the worker is a Celery worker.
+
+First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s: seconds
+from the kill to the claim of the next attempt. Then it is killed every 20 s for `--minutes` while short jobs are
+submitted one after the other: jobs that ended. The first kill of these also takes the work folder away, as if the
+worker had been on another host: seconds until that job runs again, beside the lease. Exit 1 when a job took longer than
+5 s on this host, or than its lease and a round of chores elsewhere, or when none of the short ones ended.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+
+from bench.service.soak import make_batch
+from core.settings import Settings
+from tools import service
+
+GOAL_S = 5.0
+LIVES_S = 20.0
+LOOK_S = 0.05
+WAIT_S = 300.0
+MODEL = {"architecture": "small-cnn", "image": {"size": 32, "channels": 3}, "gate": {"checks": "off"}}
+ENDLESS, SHORT = {"epochs": 10_000, "batch_size": 1}, {"epochs": 30}
+ENVIRONMENT = {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "2"}
+"""A snapshot in each life, or the third kill in a row would fail the job."""
+
+
+class Site:
+    """A running service whose worker is killed."""
+
+    def __init__(self, running: service.Service) -> None:
+        self._launcher = psutil.Process(running.process.pid)
+        self._work = running.data_dir / "work"
+        headers = {"Authorization": f"Bearer {running.key}"}
+        self._client = httpx2.Client(base_url=f"{running.url}/v1", headers=headers, timeout=60)
+        self._models = 0
+
+    def submit(self, recipe: dict[str, Any]) -> str:
+        """Make a model, let it learn a batch, and return the job."""
+        self._models += 1
+        name = f"m{self._models}"
+        body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}
+        self._client.post("/models", json=body).raise_for_status()
+        zipped = {"Content-Type": "application/zip"}
+        answer = self._client.post(f"/models/{name}/tasks", content=make_batch(1), headers=zipped)
+        return str(answer.raise_for_status().json()["job"]["id"])
+
+    def job(self, job: str) -> dict[str, Any]:
+        """The job as it is now."""
+        found: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
+        return found
+
+    def kill_worker(self, *, elsewhere: bool = False) -> float:
+        """Kill the worker once it has lived its time, and return when. elsewhere: its folder goes too."""
+        worker = self._worker()
+        time.sleep(max(0.0, worker.create_time() + LIVES_S - time.time()))
+        worker.kill()
+        if elsewhere:
+            shutil.rmtree(self._work)
+            self._work.mkdir()
+        return time.time()
+
+    def cancel(self, job: str) -> None:
+        """End a job."""
+        self._client.post(f"/jobs/{job}/cancel").raise_for_status()
+
+    def await_attempt(self, job: str, attempt: int) -> float:
+        """Wait until a worker has claimed an attempt of a job, and return when."""
+        self._await(lambda: self.job(job)["attempt"] >= attempt)
+        return time.time()
+
+    def await_training(self, job: str) -> None:
+        """Wait until a job trains."""
+        self._await(lambda: self.job(job)["state"] == "running")
+
+    def _worker(self) -> psutil.Process:
+        def look() -> list[psutil.Process]:
+            commands = [(child, " ".join(child.cmdline())) for child in self._launcher.children()]
+            return [child for child, line in commands if "worker.loop" in line or "celery" in line]
+
+        return self._await(look)[0]
+
+    def _await(self, condition: Callable[[], Any]) -> Any:
+        end = time.monotonic() + WAIT_S
+        while not (found := condition()):
+            if time.monotonic() > end:
+                raise TimeoutError("The service does not go on.")
+            time.sleep(LOOK_S)
+        return found
+
+
+def main() -> int:
+    """Print both series; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    given = parser.parse_args()
+    missed = False
+    for run in (lambda site: _run_again(site, given.kills), lambda site: _die_young(site, given.minutes)):
+        with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), ENVIRONMENT) as running:
+            missed = not run(Site(running)) or missed
+    return int(missed)
+
+
+def _run_again(site: Site, kills: int) -> bool:
+    """Kill the worker of one job again and again."""
+    job, seconds = site.submit(ENDLESS), []
+    for _ in range(kills):
+        site.await_training(job)
+        attempt = site.job(job)["attempt"]
+        killed = site.kill_worker()
+        seconds.append(site.await_attempt(job, attempt + 1) - killed)
+    print(
+        f"{kills} kills: the job runs again after {statistics.median(seconds):.1f} s (median), "
+        f"{max(seconds):.1f} s at most (goal ≤ {GOAL_S:g}); load average {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+    return max(seconds) <= GOAL_S
+
+
+def _die_young(site: Site, minutes: float) -> bool:
+    """Kill the worker every `LIVES_S` seconds while short jobs come, and one was another host's."""
+    settings = Settings()
+    end = time.monotonic() + 60 * minutes
+    lost = site.submit(ENDLESS)
+    site.await_training(lost)
+    attempt = site.job(lost)["attempt"]
+    lost_at, again_at = site.kill_worker(elsewhere=True), None
+    kills, jobs = 1, [site.submit(SHORT)]
+    while time.monotonic() < end or again_at is None:
+        worker_ends = time.monotonic() + LIVES_S
+        while time.monotonic() < worker_ends:
+            if again_at is None and site.job(lost)["attempt"] > attempt:
+                again_at = time.time()
+                site.cancel(lost)
+            if site.job(jobs[-1])["state"] not in ("queued", "validating", "running"):
+                jobs.append(site.submit(SHORT))
+            time.sleep(LOOK_S)
+        site.kill_worker()
+        kills += 1
+    states = [site.job(job)["state"] for job in jobs]
+    ended, waited_s = states.count("succeeded"), again_at - lost_at
+    bound_s = settings.lease_s + settings.chores_s
+    print(
+        f"a worker killed every {LIVES_S:g} s, {kills} times: {ended} short jobs succeeded, {states.count('failed')} "
+        f"failed; the job of a worker elsewhere runs again after {waited_s:.1f} s (lease {settings.lease_s:g} s)",
+        flush=True,
+    )
+    return ended > 0 and waited_s <= bound_s
+
+
+if __name__ == "__main__":
+    sys.exit(main())
