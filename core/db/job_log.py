@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.db.states import Action, State
 from core.db.tables import Event, Job, Task
-from core.protocol.answers.event import StateData
+from core.protocol.answers.event import LogData, StateData
 
 Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
@@ -18,29 +18,28 @@ Line = tuple[Level, str]
 
 def add(session: Session, job_id: str, line: Line, now: float) -> None:
     """Write a line in the caller's transaction."""
-    level, message = line
-    session.add(Event(job_id=job_id, type="log", data={"level": level, "message": message}, at=now))
+    session.add(Event(job_id=job_id, type="log", data=data_of(line), at=now))
 
 
-def accepted(session: Session, job: Job, task: Task, now: float) -> None:
-    """The first lines of a job's log: what was submitted, and what was said of it then."""
+def lines_of_task(task: Task) -> list[Line]:
+    """Return the first lines of a job's log: what was submitted, and what was said of it then."""
     named = f" ({task.name})" if task.name else ""
     many = _many(sum(task.classes.values()), len(task.classes))
-    add(
-        session,
-        job.id,
-        ("info", f"Accepted as task {task.number}{named}: {many} by their names, {task.bytes:,} bytes."),
-        now,
-    )
-    for text in task.warnings:
-        add(session, job.id, ("warning", str(text)), now)
+    said = f"Accepted as task {task.number}{named}: {many} by their names, {task.bytes:,} bytes."
+    return [("info", said), *(("warning", str(text)) for text in task.warnings)]
 
 
-def to_check(session: Session, job: Job, images: int, classes: int, now: float) -> None:
-    """The first line of a job that checks a batch and learns nothing."""
+def line_to_check(job: Job, images: int, classes: int) -> Line:
+    """Return the first line of a job that checks a batch and learns nothing."""
     many = _many(images, classes)
     text = f"Accepted to be checked: {many} by their names, {job.archive_bytes:,} bytes; nothing is learned."
-    add(session, job.id, ("info", text), now)
+    return ("info", text)
+
+
+def data_of(line: Line) -> LogData:
+    """Return the data of a line's event."""
+    level, message = line
+    return {"level": level, "message": message}
 
 
 def _many(images: int, classes: int) -> str:

@@ -5,9 +5,10 @@ there. What a state means for the lease also lives here: a job that no worker ow
 worker that lost it can write nothing more.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, select
+from sqlalchemy import ColumnElement, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from core.db import job_log, owner_events
@@ -67,9 +68,23 @@ def move(session: Session, job: Job, action: Action, now: float, data: StateData
     return state
 
 
-def made(session: Session, job: Job, now: float, data: StateData | None = None) -> None:
-    """Record the first event of a job: that it was made, and waits. `data` is added to the event."""
-    _tell(session, job, data or {}, now)
+def made(
+    session: Session,
+    job: Job,
+    now: float,
+    data: StateData | None = None,
+    lines: Sequence[job_log.Line] = (),
+) -> None:
+    """Record the first event of a job, that it was made and waits, and the first lines of its log.
+
+    One statement writes them all. `data` is added to the event.
+    """
+    told: StateData = {**(data or {}), "state": job.state}
+    rows = [("state", told), *(("log", job_log.data_of(line)) for line in lines)]
+    session.execute(
+        insert(Event), [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows]
+    )
+    owner_events.of_job(session, job, data or {}, now)
 
 
 def _tell(session: Session, job: Job, data: StateData, now: float) -> None:

@@ -4,7 +4,7 @@
 version may one day come from two, or have a task taken out.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -65,11 +65,22 @@ def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool)
     return Lost(tuple(sorted(of_lost)), tuple(sorted(labels)))
 
 
+PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
+"""Tasks that later versions do not contain, until they are learned again."""
+
+
 def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
     """Rolled back and skipped tasks that a version which was taught `tasks` does not contain, with where they
     stand now."""
-    query = select(Task).where(Task.model_id == model.id, Task.standing.in_((S.ROLLED_BACK, S.SKIPPED)))
-    found = [task for task in session.scalars(query.order_by(Task.number)) if task.number not in tasks]
+    query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
+    return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
+
+
+def lacked_of(
+    session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
+) -> list[tuple[Task, Standing]]:
+    """As `lacked`, of the model's tasks that were passed over, which the caller has read."""
+    found = [task for task in passed_over if task.number not in tasks]
     unfinished = open_tasks(session, model.id) if found else {}
     return [(task, standing(task, unfinished.get(task.number))) for task in found]
 

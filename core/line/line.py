@@ -58,6 +58,11 @@ def head_of(session: Session, model: Model) -> Version:
     return found
 
 
+def start_of(session: Session, model: Model) -> Version | None:
+    """The version that the next task starts from; None while the model waits for its base."""
+    return None if model.base_job is not None else head_of(session, model)
+
+
 def publish(
     session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
 ) -> None:

@@ -3,12 +3,12 @@ production."""
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.db.tables import Alias, Model, Task
+from core.db.tables import Alias, Model, Task, Version
 from core.line import line, words
-from core.line.coverage import lacked, taught
+from core.line.coverage import PASSED_OVER, lacked_of, taught
 from core.line.standing import open_tasks
 
 
@@ -21,13 +21,18 @@ class Outlook:
     others: list[str]
 
 
-def outlook(session: Session, model: Model) -> Outlook:
-    """For the next task of a model."""
-    waits = model.base_job is not None
-    tasks = [] if waits else taught(line.head_of(session, model).manifest)
-    missing = [words.missing(model, task, standing) for task, standing in lacked(session, model, tasks)]
-    others = [words.waits_for_base()] if waits else []
-    stop = stopping(session, model)
+def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+    """For the next task of a model. head: what it starts from; None while the model waits for its base."""
+    tasks = [] if head is None else taught(head.manifest)
+    query = select(Task).where(
+        Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops)
+    )
+    found = session.scalars(query.order_by(Task.number)).all()
+    passed_over = [task for task in found if task.standing in PASSED_OVER]
+    lacked = lacked_of(session, model, passed_over, tasks)
+    missing = [words.missing(model, task, standing) for task, standing in lacked]
+    others = [words.waits_for_base()] if head is None else []
+    stop = next((task for task in found if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
         others.append(words.waits(stop, line.held_version(session, stop), again))
@@ -35,9 +40,3 @@ def outlook(session: Session, model: Model) -> Outlook:
         production = session.get_one(Alias, (model.id, line.PRODUCTION)).version
         others.append(words.pinned(model, production))
     return Outlook(missing, others)
-
-
-def stopping(session: Session, model: Model) -> Task | None:
-    """The first task that the line waits for."""
-    query = select(Task).where(Task.model_id == model.id, Task.stops).order_by(Task.number)
-    return session.scalars(query.limit(1)).one_or_none()

@@ -35,7 +35,7 @@ _OWNERS = (
     .order_by(Model.owner_id != bindparam("own"), Model.id)
     .limit(literal_column("2"))
 )
-"""Owners of models of a name, the caller first. Put together once: most requests begin with it."""
+"""Owners of models of a name, the caller first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,21 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
     query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
-    else:
+    elif actor.is_admin and lock:
+        # Only the row that is meant is locked.
         query = query.where(Model.name == model, Model.owner_id == _owner_meant(session, actor, model))
-    row = session.scalars(query.with_for_update() if lock else query).first()
-    if row is None:
+    else:
+        query = query.where(Model.name == model).order_by(Model.owner_id != actor.owner_id, Model.id).limit(2)
+    rows = session.scalars(query.with_for_update() if lock else query).all()
+    if not rows:
         raise NotFound(f"There is no model {model!r}.")
-    return row
+    if len(rows) > 1 and rows[0].owner_id != actor.owner_id:
+        raise _ambiguous(session, model)
+    return rows[0]
 
 
 def _owner_meant(session: Session, actor: Actor, name: str) -> str:
-    """Whose model of that name a caller means."""
-    if not actor.is_admin:
-        return actor.owner_id
+    """Whose model of that name an administrator means."""
     owners = session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _ambiguous(session, name)

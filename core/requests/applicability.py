@@ -14,9 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.states import UNFINISHED, State
-from core.db.tables import Job, Model, Part
+from core.db.tables import Job, Model, Part, Version
 from core.errors import InvalidRecipe
-from core.line import line
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.recipe.weaknesses import SUMS
@@ -45,16 +44,21 @@ class _Start:
     memory: frozenset[str]
 
 
-def check_next_task(session: Session, catalogue: Catalogue, model: Model, recipe: RecipeOut) -> list[str]:
+def check_next_task(
+    session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
+) -> list[str]:
     """Warnings about learning the model's next task with this resolved recipe.
+
+    Args:
+        head: see `core.line.line.start_of`.
 
     Raises:
         InvalidRecipe: its method makes another kind of network than the task starts from.
     """
-    start = _start(session, catalogue, model)
+    method = recipe["method"]
+    start = _start(session, catalogue, model, head, method["name"])
     if start is None:
         return []
-    method = recipe["method"]
     hyper: Mapping[str, object] = method
     entry = catalogue["methods"][method["name"]]
     family = entry.get("family", _PLAIN)
@@ -97,8 +101,10 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
         )
 
 
-def _start(session: Session, catalogue: Catalogue, model: Model) -> _Start | None:
-    """What the next task starts from, or None: version 0, with nothing to keep."""
+def _start(
+    session: Session, catalogue: Catalogue, model: Model, head: Version | None, after: str
+) -> _Start | None:
+    """What the next task starts from, or None: version 0, with nothing to keep. after: the method that learns it."""
     last = session.scalars(
         select(Job)
         .where(
@@ -120,19 +126,16 @@ def _start(session: Session, catalogue: Catalogue, model: Model) -> _Start | Non
             entry.get("family", _PLAIN) if entry else _PLAIN,
         )
         return _Start(name, f"cancel job {last.id}", method, family, memory)
-    if model.base_job is not None:  # version 0 is not there yet
+    if head is None or head.number == 0:
         return None
-    version = line.head_of(session, model)
-    if version.number == 0:
-        return None
-    network = version.manifest.network
-    kept = select(Part.type).where(Part.version_id == version.id, Part.deleted_at.is_(None))
-    types = set(session.scalars(kept))
-    recipe = version.manifest.recipe
+    network, recipe = head.manifest.network, head.manifest.recipe
     made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
-    memory = frozenset(types & _MEMORY.keys())
+    memory: frozenset[str] = frozenset()
+    if made_by.get("name") != after:  # the same method takes over all of it
+        kept = select(Part.type).where(Part.version_id == head.id, Part.deleted_at.is_(None))
+        memory = frozenset(session.scalars(kept)) & _MEMORY.keys()
     return _Start(
-        f"version {version.number}", None, made_by, _PLAIN if network is None else network.family, memory
+        f"version {head.number}", None, made_by, _PLAIN if network is None else network.family, memory
     )
 
 

@@ -41,14 +41,12 @@ def find_expected_s(
 
     Args:
         recipe: complete, of the batch.
-        learned, held_out: images of the batch.
+        learned: images of the batch.
+        held_out: images that the job answers: those of the batch, and of all earlier ones.
     """
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     known = pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
-    earlier = session.scalar(select(func.sum(Task.n_held_out)).where(Task.model_id == model.id))
-    # PostgreSQL gives a sum as a Decimal.
-    held_out += int(earlier or 0)
     alone = relative_s(catalogue, known, recipe, learned, held_out)
     past = _read_past(session, model)
     rates = [
@@ -84,7 +82,7 @@ def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
         .limit(MEASURED_JOBS)
     )
     return [
-        PastJob(seconds, recipe, learned, int(answered or 0))
+        PastJob(seconds, recipe, learned, int(answered or 0))  # PostgreSQL gives a sum as a Decimal
         for seconds, recipe, learned, answered in session.execute(query)
         if seconds is not None
     ]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -194,14 +194,19 @@ def encoded(job: JobLike, aside: Aside) -> bytes:
     return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def shown(session: Session, job: Job) -> JobOut:
-    """One job with what is said beside it."""
+def shown(session: Session, job: Job, model: Model | None = None) -> JobOut:
+    """One job with what is said beside it. model: the job's, where the caller has read it."""
     session.flush()
-    return to_json(job, asides(session, [job])[job.id])
+    has_base = model is not None and model.base_job is None
+    return to_json(job, asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id])
 
 
-def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
-    """Job id → what its answer says beside its row; a fixed number of queries for any number of jobs."""
+def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = ()) -> dict[str, Aside]:
+    """Job id → what its answer says beside its row; a fixed number of queries for any number of jobs.
+
+    Args:
+        with_base: models that are known to have their base.
+    """
     made = [job.id for job in found if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
@@ -221,7 +226,7 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
         )
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
-    bases = _bases(session, {job.model_id for job in found if _has_place(job)})
+    bases = _bases(session, {job.model_id for job in found if _has_place(job)} - set(with_base))
     devices = _missing_devices(session, found)
     return {
         job.id: Aside(

@@ -197,7 +197,7 @@ def _change_recipe(
     if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
         recipe = start.recipe_of(catalogue, recipe, row.base)
     resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
-    warnings = check_next_task(session, catalogue, row, resolved.recipe)
+    warnings = check_next_task(session, catalogue, row, line.start_of(session, row), resolved.recipe)
     work = work_of(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings

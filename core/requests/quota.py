@@ -65,20 +65,23 @@ def require_turn(session: Session, owner_id: str, limit: int) -> None:
         raise _no_turn(limit)
 
 
-def take_turn(session: Session, owner_id: str, limit: int) -> None:
+def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
     """Refuse the job that this transaction has added, if it is one too many. Last in it: it locks the owner's row.
 
     Args:
         limit: 0 means none.
+        is_locked: this transaction holds the owner's row already, since it has changed it.
 
     Raises:
         TooManyRequests: jobs that were added side by side have taken the room.
     """
-    if limit:
+    if not limit:
+        return
+    if not is_locked:
         # Weaker than FOR UPDATE, for which transactions that have added rows of this owner would deadlock.
         session.execute(select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True))
-        if _open_jobs(session, owner_id) > limit:
-            raise _no_turn(limit)
+    if _open_jobs(session, owner_id) > limit:
+        raise _no_turn(limit)
 
 
 def _open_jobs(session: Session, owner_id: str) -> int:

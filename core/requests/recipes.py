@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from core.db.session import Database
 from core.db.tables import Model
 from core.errors import InvalidRecipe
+from core.line import line
 from core.line.outlook import outlook
 from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
@@ -63,6 +64,7 @@ def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) ->
 
 def _planned(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
     found = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
-    ahead = outlook(session, model)
-    applied = check_next_task(session, catalogue, model, found.recipe)
+    head = line.start_of(session, model)
+    ahead = outlook(session, model, head)
+    applied = check_next_task(session, catalogue, model, head, found.recipe)
     return Resolved(found.recipe, [*found.warnings, *applied, *ahead.missing, *ahead.others])

@@ -210,7 +210,7 @@ def _recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     recipe = resolve(
         again.catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
     ).recipe
-    check_next_task(session, again.catalogue, model, recipe)
+    check_next_task(session, again.catalogue, model, line.start_of(session, model), recipe)
     work = work_of(session, model, task.number)
     again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe

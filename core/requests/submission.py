@@ -7,9 +7,10 @@ record) after its archive is safe in the store; a transaction that fails leaves 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import select
+from sqlalchemy import func, select, true
+from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
 from core.db import archives, job_log
@@ -19,6 +20,7 @@ from core.db.tables import Job, Model, Task
 from core.failpoints import hit
 from core.ids import new_id
 from core.ingest.inspect import Directory
+from core.line import line
 from core.line.outlook import outlook
 from core.line.standing import Standing
 from core.protocol.answers.audit import AuditData
@@ -30,7 +32,7 @@ from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored_override
 from core.requests import batch_report, idempotency, jobs, quota
 from core.requests.actor import Actor, find_model
-from core.requests.admission import ANY, Admission, work_of
+from core.requests.admission import ANY, Admission, Work
 from core.requests.applicability import check_next_task
 from core.requests.archive_keeping import kept
 from core.requests.audit import record
@@ -93,14 +95,51 @@ def require_model(db: Database, actor: Actor, model: str) -> None:
 
 
 @dataclass(frozen=True)
-class BatchInModel:
-    """A batch in its model: the model's owner, the recipe there, class names beside the known ones, and the
-    seconds that its job is expected to take."""
+class Plan:
+    """The recipe of a batch in its model, warnings, and `missing`: a sentence for each task that its version lacks."""
 
-    owner_id: str
     resolved: Resolved
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class BatchInModel:
+    """A batch in its model.
+
+    Attributes:
+        row: the model's columns, from which the plan was made.
+        names: class names beside the known ones.
+        expected_s: seconds that the job is expected to take.
+    """
+
+    row: dict[str, Any]
+    plan: Plan
     names: Compared
     expected_s: float | None
+
+    @property
+    def resolved(self) -> Resolved:
+        """The recipe there, and what a person should know about it."""
+        return self.plan.resolved
+
+    @property
+    def owner_id(self) -> str:
+        """Of the model."""
+        return str(self.row["owner_id"])
+
+    @property
+    def model_id(self) -> str:
+        """Of the model: its name may be another one's by now."""
+        return str(self.row["id"])
+
+
+@dataclass(frozen=True)
+class _Past:
+    """The images of a model's earlier batches, and the first of them with the same bytes: its number and name."""
+
+    learned: int
+    held_out: int
+    same: tuple[int, str | None] | None
 
 
 @dataclass(frozen=True)
@@ -177,19 +216,20 @@ class Submission:
         there = self.in_model()  # fail before bytes move
 
         def add(session: Session, model: Model, now: float) -> tuple[Accepted, Job]:
-            resolved = self.resolved(session, model)
-            found = self.batch.directory
+            # Planned again only where the model has changed meanwhile, as by another batch: it costs ten statements.
+            unchanged = _columns(model) == there.row
+            plan = there.plan if unchanged else self.planned(session, model, self._read_past(session, model))
+            resolved, found = plan.resolved, self.batch.directory
             report = batch_report.report(found, there.names, self.batch.duplicates_policy)
             warnings = [*resolved.warnings, *batch_report.warnings(found, there.names)]
             task = _task(model, self.batch, task_id, report, warnings, now)
+            job = jobs.new_job(model, task, override, resolved.recipe, now)
+            job.warnings = plan.missing
             session.add(task)
             session.flush()
-            job = jobs.new_job(model, task, override, resolved.recipe, now)
-            job.warnings = outlook(session, model).missing
             session.add(job)
             session.flush()
-            job_rows.made(session, job, now)
-            job_log.accepted(session, job, task, now)
+            job_rows.made(session, job, now, lines=job_log.lines_of_task(task))
             data: AuditData = {
                 "model": model.id,
                 "number": task.number,
@@ -199,26 +239,26 @@ class Submission:
             record(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
             answer: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),
-                "job": shown_job(session, job),
+                "job": shown_job(session, job, model),
                 "expected_s": there.expected_s,
             }
             return answer, job
 
-        return self.commit(there.owner_id, archive_key(task_id), add, self.upload)
+        return self.commit(there, archive_key(task_id), add, self.upload)
 
     def commit(
-        self, owner_id: str, key: str, add: Add[Answer], spent: Whole | None = None
+        self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
     ) -> tuple[Answer, bool]:
         """Move the archive into the store and accept it in one transaction; returns as `submit`.
 
         Args:
-            owner_id: of the model.
+            there: the batch in its model.
             key: of the archive in the store.
             spent: the upload whose bytes the archive has; it is forgotten.
 
         Raises: what `submit` says of room and keys, and what `add` raises.
         """
-        db, actor, size = self.db, self.actor, self.batch.bytes
+        db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
         is_counted = spent is not None and spent.owner_id == owner_id  # since its pieces came
         if not is_counted:
             quota.require_room(db, owner_id, self.max_bytes, size)
@@ -229,7 +269,7 @@ class Submission:
             if replay is not None:
                 self.store.delete(key)
                 return cast(Answer, replay.body), True
-            model = find_model(session, actor, self.model, lock=True)
+            model = find_model(session, actor, there.model_id, lock=True)
             answer, job = add(session, model, now)
             if spent is not None:
                 spend(session, actor, spent, now)
@@ -238,7 +278,7 @@ class Submission:
             session.flush()
             if not is_counted:
                 quota.take(session, model.owner_id, self.max_bytes, size)
-            quota.take_turn(session, model.owner_id, self.max_open_jobs)
+            quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=not is_counted)
         hit("submit-committed")
         if spent is not None:
             hit("upload-spent")
@@ -249,17 +289,17 @@ class Submission:
         """What the batch is in its model as that is now. Raises as `preview`."""
         with self.db.read() as session:
             model = find_model(session, self.actor, self.model)
-            resolved = self.resolved(session, model)
+            past = self._read_past(session, model)
+            plan = self.planned(session, model, past)
             known = batch_report.known_classes(session, model)
             found = self.batch.directory
-            counts = (found.n_train, found.n_test)
-            expected_s = find_expected_s(session, self.catalogue, model, resolved.recipe, *counts)
+            images = (found.n_train, past.held_out + found.n_test)
+            expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
+            row = _columns(model)
         # Not in a transaction that locks the model: it may take a second.
-        return BatchInModel(
-            model.owner_id, resolved, compare(self.batch.directory.classes, known), expected_s
-        )
+        return BatchInModel(row, plan, compare(self.batch.directory.classes, known), expected_s)
 
-    def resolved(self, session: Session, model: Model) -> Resolved:
+    def planned(self, session: Session, model: Model, past: _Past) -> Plan:
         """The recipe of the batch, with everything that a person should know about the batch in this model.
 
         Raises:
@@ -270,18 +310,38 @@ class Submission:
         resolved = resolve(
             catalogue, model.scenario, model.recipe, batch.recipe, architecture=model.architecture
         )
-        work = work_of(session, model, model.next_task, batch.directory.n_train)
+        work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
         self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
-        ahead = outlook(session, model)
+        head = line.start_of(session, model)
+        ahead = outlook(session, model, head)
         warnings = [
             *resolved.warnings,
-            *check_next_task(session, catalogue, model, resolved.recipe),
+            *check_next_task(session, catalogue, model, head, resolved.recipe),
             *batch_report.one_class(session, model, batch.directory),
-            *_repeats(session, model, batch),
+            *_repeats(past.same),
             *ahead.missing,
             *ahead.others,
         ]
-        return Resolved(resolved.recipe, warnings)
+        return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
+
+    def _read_past(self, session: Session, model: Model) -> _Past:
+        mine = Task.model_id == model.id
+        sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
+        same = (
+            select(Task.number, Task.name)
+            .where(mine, Task.sha256 == self.batch.sha256)
+            .order_by(Task.number)
+            .limit(1)
+            .subquery()
+        )
+        query = select(*sums.c, *same.c).select_from(sums.outerjoin(same, true()))
+        learned, held_out, number, name = session.execute(query).one()
+        # PostgreSQL gives a sum as a Decimal.
+        return _Past(int(learned or 0), int(held_out or 0), None if number is None else (number, name))
+
+
+def _columns(model: Model) -> dict[str, Any]:
+    return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}
 
 
 def archive_key(name: str) -> str:
@@ -318,15 +378,10 @@ def _task(
     )
 
 
-def _repeats(session: Session, model: Model, batch: Batch) -> list[str]:
+def _repeats(same: tuple[int, str | None] | None) -> list[str]:
     """A warning where the same bytes are a task of the model already."""
-    earlier = session.execute(
-        select(Task.number, Task.name)
-        .where(Task.model_id == model.id, Task.sha256 == batch.sha256)
-        .order_by(Task.number)
-        .limit(1)
-    ).first()
-    if earlier is None:
+    if same is None:
         return []
-    called = f" ({earlier.name})" if earlier.name else ""
-    return [f"This batch repeats task {earlier.number}{called}: the same bytes were uploaded before."]
+    number, name = same
+    called = f" ({name})" if name else ""
+    return [f"This batch repeats task {number}{called}: the same bytes were uploaded before."]

@@ -36,11 +36,11 @@ def begin(submission: Submission) -> tuple[JobOut, bool]:
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
         session.flush()
-        job_rows.made(session, job, now)
         found = batch.directory.classes
-        job_log.to_check(session, job, sum(found.values()), len(found), now)
+        line = job_log.line_to_check(job, sum(found.values()), len(found))
+        job_rows.made(session, job, now, lines=[line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
         return shown(session, job), job
 
-    return submission.commit(there.owner_id, key, add)
+    return submission.commit(there, key, add)

@@ -68,14 +68,14 @@ def test_the_models_own_jobs_count_more(office: Office, known: str) -> None:
         add_job(office, known, number, seconds)
     # The passes of those jobs: 80 images learned, and the images held out so far. The middle rate counts.
     rate = sorted((50 / 100, 60 / 120, 700 / 140))[1]
-    assert expect(office, known, 80, 20, resolved("analytic")) == pytest.approx(160 * rate, abs=0.05)
+    assert expect(office, known, 80, 80, resolved("analytic")) == pytest.approx(160 * rate, abs=0.05)
 
 
 @pytest.mark.both_databases
 def test_an_unmeasured_network_is_compared_with_its_own_jobs(office: Office, model: str) -> None:
     add_job(office, model, 1, 10.0, recipe=resolved("finetune", epochs=1))
     # Learning an image costs three passes, answering it one: 80 × 3 + 20, and 80 × 3 × 2 + 20 + 20.
-    found = expect(office, model, 80, 20, resolved("finetune", epochs=2))
+    found = expect(office, model, 80, 40, resolved("finetune", epochs=2))
     assert found == pytest.approx(10 * 520 / 260, abs=0.05)
 
 

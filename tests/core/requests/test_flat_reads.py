@@ -20,6 +20,7 @@ from core.db.polling_postgresql import PostgresqlReader
 from core.db.polling_sqlite import SqliteReader
 from core.db.session import Database
 from core.db.usage import measure_old
+from core.line import line as model_line
 from core.line.coverage import taught
 from core.line.judgement import judge
 from core.line.outlook import outlook
@@ -213,7 +214,8 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
-        return outlook(session, find_model(session, OWNER, model))
+        row = find_model(session, OWNER, model)
+        return outlook(session, row, model_line.start_of(session, row))
 
 
 def in_use(db: Database) -> object:

@@ -1,13 +1,14 @@
 """Accepting batches and acting on jobs, on both databases."""
 
 import threading
+from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from core.db.jobs import locked, move
 from core.db.states import Action
-from core.db.tables import Audit, Event, Job, Result, Task
+from core.db.tables import Audit, Event, Job, Model, Result, Task
 from core.errors import NameTaken, NotFound
 from core.ids import new_id
 from core.requests import jobs, models, retries, tasks
@@ -34,6 +35,32 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: 
         actions = session.scalars(mine).all()
         assert list(actions) == ["model.create", "task.submit"]
     assert not (office.folder / "upload-0").exists()
+
+
+def test_a_model_that_changes_while_the_archive_is_stored_counts_as_it_is_then(
+    office: Office, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_file = office.store.put_file
+
+    def change_meanwhile(*given: Any, **options: Any) -> Any:
+        with office.db.write() as session:
+            session.get_one(Model, model).recipe = {"epochs": 7}
+        return put_file(*given, **options)
+
+    monkeypatch.setattr(office.store, "put_file", change_meanwhile)
+    answer = office.submit()
+    with office.db.read() as session:
+        assert session.get_one(Job, answer["job"]["id"]).recipe["epochs"] == 7
+
+
+@pytest.mark.both_databases
+def test_a_submit_sends_few_statements(office: Office, model: str) -> None:
+    office.submit(1)
+    sent: list[str] = []
+    event.listen(office.db.engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
+    office.submit(2, max_open_jobs=5)
+    statements = [one for one in sent if not one.startswith("BEGIN")]
+    assert len(statements) <= 18, statements  # with the model and its owner's jobs before the body is read: 20
 
 
 @pytest.mark.both_databases
