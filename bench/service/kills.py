@@ -6,8 +6,7 @@ The service is the one of `make serve`: an API process and one worker, which the
 the environment choose the size: with `PERENNIAL_DATABASE_URL` (an empty database), `PERENNIAL_BROKER_URL` and
 `PERENNIAL_STORE_URL` the worker is a Celery worker.
 
-First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s: seconds
-from the kill to the claim of the next attempt. Then it is killed every 20 s for `--minutes` while short jobs are
+First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s and written a snapshot: seconds from the kill to the claim of the next attempt. Then it is killed every 20 s for `--minutes` while short jobs are
 submitted one after the other: jobs that ended. The first kill of these also takes the work folder away, as if the
 worker had been on another host: seconds until that job runs again, beside the lease. Exit 1 when a job took longer than
 5 s on this host, or than its lease and a round of chores elsewhere, or when none of the short ones ended.
@@ -28,6 +27,8 @@ import httpx2
 import psutil
 
 from bench.service.soak import make_batch
+from core.db.session import Database
+from core.db.tables import Job
 from core.settings import Settings
 from tools import service
 
@@ -47,6 +48,7 @@ class Site:
     def __init__(self, running: service.Service) -> None:
         self._launcher = psutil.Process(running.process.pid)
         self._work = running.data_dir / "work"
+        self._db = Database(Settings(data_dir=running.data_dir).resolved_database_url)
         headers = {"Authorization": f"Bearer {running.key}"}
         self._client = httpx2.Client(base_url=f"{running.url}/v1", headers=headers, timeout=60)
         self._models = 0
@@ -85,9 +87,16 @@ class Site:
         self._await(lambda: self.job(job)["attempt"] >= attempt)
         return time.time()
 
-    def await_training(self, job: str) -> None:
-        """Wait until a job trains."""
-        self._await(lambda: self.job(job)["state"] == "running")
+    def await_snapshot(self, job: str) -> int:
+        """Wait until the present attempt of a job has a snapshot, and return its number."""
+
+        def look() -> int | None:
+            with self._db.read() as session:
+                row = session.get_one(Job, job)
+                is_there = row.snapshot is not None and row.snapshot.fence == row.fence
+                return row.attempt if is_there else None
+
+        return int(self._await(look))
 
     def _worker(self) -> psutil.Process:
         def look() -> list[psutil.Process]:
@@ -100,7 +109,7 @@ class Site:
         end = time.monotonic() + WAIT_S
         while not (found := condition()):
             if time.monotonic() > end:
-                raise TimeoutError("The service does not go on.")
+                raise TimeoutError(f"The service does not go on: {self._client.get('/jobs').text}")
             time.sleep(LOOK_S)
         return found
 
@@ -124,8 +133,7 @@ def _run_again(site: Site, kills: int) -> bool:
     """Kill the worker of one job again and again."""
     job, seconds = site.submit(ENDLESS), []
     for _ in range(kills):
-        site.await_training(job)
-        attempt = site.job(job)["attempt"]
+        attempt = site.await_snapshot(job)
         killed = site.kill_worker()
         seconds.append(site.await_attempt(job, attempt + 1) - killed)
     print(
@@ -141,8 +149,7 @@ def _die_young(site: Site, minutes: float) -> bool:
     settings = Settings()
     end = time.monotonic() + 60 * minutes
     lost = site.submit(ENDLESS)
-    site.await_training(lost)
-    attempt = site.job(lost)["attempt"]
+    attempt = site.await_snapshot(lost)
     lost_at, again_at = site.kill_worker(elsewhere=True), None
     kills, jobs = 1, [site.submit(SHORT)]
     while time.monotonic() < end or again_at is None:
