@@ -42,6 +42,11 @@ class Rest(Perennial):
         """Return the JSON of all items of a list, unchanged."""
         return list(self._http.pages(dict[str, Any], path))
 
+    def versions(self, model: str) -> list[Json]:
+        """Return the JSON of all versions of a model, each with everything that is known of it."""
+        path = f"/v1/models/{model}/versions"
+        return [self.get(f"{path}/{item['number']}") for item in self.items(path)]
+
     def wait(self, job: str | JobHandle, timeout: float = 240.0) -> types.Job:
         """Wait for a job to end and return it, whatever its state.
 

@@ -190,7 +190,12 @@ def learn_all(client: Perennial, mnist: Mnist, base: str, options: argparse.Name
     for job in jobs:
         job.wait(1800)
     return [
-        Stream(scenario, method, client.metrics.retrieve(name), list(client.versions.list(name)))
+        Stream(
+            scenario,
+            method,
+            client.metrics.retrieve(name),
+            [client.versions.retrieve(name, one.number) for one in client.versions.list(name)],
+        )
         for name, scenario, method in named
     ]
 

@@ -177,7 +177,10 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
         begun = time.monotonic()
         learn(running, stream, model, epochs, stages)
         print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
-    versions, others = (list(client.versions.list(m))[1:] for m in (undisturbed, killed))
+    versions, others = (
+        [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
+        for m in (undisturbed, killed)
+    )
     compare(stream, versions, others)
     keep(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))

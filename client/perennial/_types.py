@@ -2539,6 +2539,28 @@ class Version(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionItem(Shape):
+    """A version in a list: what is as long for the last one as for the first. The version itself has the rest.
+
+    `passed`: its gate. `mean_accuracy`: over the tasks that it was measured on; null: on none.
+    """
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    status: str
+    passed: bool
+    mean_accuracy: float | None
+    bytes: int
+    bytes_new: int
+    note: str | None
+    created_at: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMade(Shape):
     """A version was published or held; one that was held may be published later."""
 

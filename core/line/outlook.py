@@ -24,9 +24,7 @@ class Outlook:
 def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
     """For the next task of a model. head: what it starts from; None while the model waits for its base."""
     tasks = [] if head is None else taught(head.manifest)
-    query = select(Task).where(
-        Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops)
-    )
+    query = select(Task).where(Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops))
     found = session.scalars(query.order_by(Task.number)).all()
     passed_over = [task for task in found if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Float, func, select
+from sqlalchemy import cast as cast_to
+from sqlalchemy.orm import Session, load_only
 
 from core import damage
 from core.db import measurements
@@ -27,6 +28,7 @@ from core.protocol.answers.version import (
     FileOut,
     ResultPage,
     TaskResult,
+    VersionItem,
     VersionOut,
     VersionPage,
 )
@@ -38,6 +40,18 @@ from core.requests.times import rfc3339
 from core.store.blobs import Blobs
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_LISTED = load_only(
+    Version.number,
+    Version.parent,
+    Version.task_number,
+    Version.job_id,
+    Version.status,
+    Version.gate,
+    Version.bytes,
+    Version.bytes_new,
+    Version.note,
+    Version.created_at,
+)
 LATEST = "latest"
 """The newest published version; not a row that anybody moves."""
 
@@ -88,12 +102,47 @@ def newest_published(session: Session, model_id: str) -> int | None:
 
 
 def list_versions(db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None) -> VersionPage:
-    """A page of versions by rising number, each as in `get_version`."""
+    """A page of versions by rising number, without what grows with the model; `get_version` has all of one."""
     with db.read() as session:
         row = find_model(session, actor, model)
-        query = select(Version).where(Version.model_id == row.id)
+        query = select(Version).where(Version.model_id == row.id).options(_LISTED)
         found: Page[Version] = page(session, query, Version.number, limit, cursor)
-        return {"items": to_json(session, row, found.rows), "next_cursor": found.next_cursor}
+        accuracy = _mean_accuracy(session, row, [version.number for version in found.rows])
+        items = [_item(version, accuracy.get(version.number)) for version in found.rows]
+        return {"items": items, "next_cursor": found.next_cursor}
+
+
+def _item(version: Version, accuracy: float | None) -> VersionItem:
+    return {
+        "id": version.id,
+        "number": version.number,
+        "parent": version.parent,
+        "task": version.task_number,
+        "job": version.job_id,
+        "status": version.status,
+        "passed": version.gate["passed"],
+        "mean_accuracy": accuracy,
+        "bytes": version.bytes,
+        "bytes_new": version.bytes_new,
+        "note": version.note,
+        "created_at": rfc3339(version.created_at),
+    }
+
+
+def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
+    """Return the mean accuracy of versions over the learned tasks that they were measured on."""
+    learned = select(Version.task_number).where(Version.model_id == model.id)
+    query = (
+        select(Result.version, func.avg(cast_to(Result.correct, Float) / Result.total))
+        .where(
+            Result.model_id == model.id,
+            Result.version.in_(numbers),
+            Result.total > 0,
+            Result.task.in_(learned),
+        )
+        .group_by(Result.version)
+    )
+    return {version: mean for version, mean in session.execute(query)}
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:

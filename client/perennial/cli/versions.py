@@ -24,16 +24,13 @@ def list_versions(shell: Shell, model: str) -> None:
     found = list(shell.client().versions.list(model))
     columns = ("version", "task", "status", "parent", "accuracy", "bytes", "created")
     rows = [
-        (one.number, one.task, one.status, one.parent, mean(one), size(one.bytes), when(one.created_at))
+        (
+            *(one.number, one.task, one.status, one.parent),
+            *(one.mean_accuracy, size(one.bytes), when(one.created_at)),
+        )
         for one in found
     ]
     shell.answer(found, lambda: table(columns, rows, "No version."))
-
-
-def mean(version: Version) -> float | None:
-    """Of its accuracy on the tasks that it was measured on."""
-    measured = [right for right in version.accuracy if right is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 @command("show", versions)

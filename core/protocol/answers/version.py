@@ -51,10 +51,30 @@ class VersionOut(TypedDict):
     created_at: str
 
 
+class VersionItem(TypedDict):
+    """A version in a list: what is as long for the last one as for the first. The version itself has the rest.
+
+    `passed`: its gate. `mean_accuracy`: over the tasks that it was measured on; null: on none.
+    """
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    status: str
+    passed: bool
+    mean_accuracy: float | None
+    bytes: int
+    bytes_new: int
+    note: str | None
+    created_at: str
+
+
 class VersionPage(TypedDict):
     """A page of versions by rising number."""
 
-    items: list[VersionOut]
+    items: list[VersionItem]
     next_cursor: str | None
 
 

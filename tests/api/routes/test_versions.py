@@ -28,6 +28,23 @@ def test_versions_are_listed_by_rising_number_in_pages(client, model, publish):
     assert [v["number"] for v in second["items"]] == [2, 3] and second["next_cursor"] is None
 
 
+def test_an_item_of_the_list_does_not_grow_with_the_model(client, model, publish):
+    classes = {"w": np.ones((50, 4), np.float32)}
+    for number in range(1, 4):
+        publish(
+            model, {f"part.{number}.{one}": classes for one in range(9)}, cells={1: (1, 4), number: (4, 4)}
+        )
+    items = client.get(f"/v1/models/{model}/versions").json()["items"]
+    assert [item["mean_accuracy"] for item in items] == [None, 1.0, 0.625, 0.625]
+    assert [item["passed"] for item in items] == [True] * 4
+    whole = [client.get(f"/v1/models/{model}/versions/{item['number']}").json() for item in items]
+    for item, version in zip(items, whole, strict=True):
+        shared = item.keys() & version.keys()
+        assert {name: item[name] for name in shared} == {name: version[name] for name in shared}
+    assert len({tuple(item) for item in items}) == 1
+    assert all(not isinstance(value, list | dict) for item in items for value in item.values())
+
+
 def test_a_version_is_found_by_number_and_alias(client, model, publish):
     publish(model)
     publish(model, passed=False)

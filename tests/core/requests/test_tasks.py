@@ -60,7 +60,9 @@ def test_a_submit_sends_few_statements(office: Office, model: str) -> None:
     event.listen(office.db.engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
     office.submit(2, max_open_jobs=5)
     statements = [one for one in sent if not one.startswith("BEGIN")]
-    assert len(statements) <= 18, statements  # with the model and its owner's jobs before the body is read: 20
+    assert len(statements) <= 18, (
+        statements
+    )  # with the model and its owner's jobs before the body is read: 20
 
 
 @pytest.mark.both_databases

@@ -25,9 +25,9 @@ class Versions:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def list(self, model: str) -> Iterator[types.Version]:
-        """All versions by rising number, held ones among them."""
-        return self._http.pages(types.Version, path("models", model, "versions"))
+    def list(self, model: str) -> Iterator[types.VersionItem]:
+        """All versions by rising number, held ones among them; `retrieve` has all of one."""
+        return self._http.pages(types.VersionItem, path("models", model, "versions"))
 
     def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """One version, by number or alias."""
