@@ -156,6 +156,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
     """
     if settings is None:
+        configure("api")  # before the server's first line
         settings = Settings()
         freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):

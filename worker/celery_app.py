@@ -85,6 +85,12 @@ def _worker() -> Worker:
     return _Process.worker
 
 
+@signals.celeryd_init.connect
+def _silence_banner(instance: Any, **_given: Any) -> None:
+    """Celery's banner is no JSON line."""
+    instance.quiet = True
+
+
 @signals.setup_logging.connect
 def _setup_logging(**_given: Any) -> None:
     configure("worker")

@@ -6,10 +6,12 @@ The service is the one of `make serve`: an API process and one worker, which the
 the environment choose the size: with `PERENNIAL_DATABASE_URL` (an empty database), `PERENNIAL_BROKER_URL` and
 `PERENNIAL_STORE_URL` the worker is a Celery worker.
 
-First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s and written a snapshot: seconds from the kill to the claim of the next attempt. Then it is killed every 20 s for `--minutes` while short jobs are
-submitted one after the other: jobs that ended. The first kill of these also takes the work folder away, as if the
-worker had been on another host: seconds until that job runs again, beside the lease. Exit 1 when a job took longer than
-5 s on this host, or than its lease and a round of chores elsewhere, or when none of the short ones ended.
+First the worker is killed `--kills` times while it trains a job without end, each time when it has lived 20 s and
+written a snapshot: seconds from the kill to the claim of the next attempt. Then it is killed every 20 s for
+`--minutes` while short jobs are submitted one after the other: jobs that ended. The first kill of these also takes the
+work folder away, as if the worker had been on another host: seconds until that job runs again, beside the lease. Exit
+1 when a job took longer than 5 s on this host, or than its lease and a round of chores elsewhere, or when none of the
+short ones ended.
 """
 
 import argparse

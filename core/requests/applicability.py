@@ -130,10 +130,11 @@ def _start(
         return None
     network, recipe = head.manifest.network, head.manifest.recipe
     made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
-    memory: frozenset[str] = frozenset()
+    types: set[str] = set()
     if made_by.get("name") != after:  # the same method takes over all of it
         kept = select(Part.type).where(Part.version_id == head.id, Part.deleted_at.is_(None))
-        memory = frozenset(session.scalars(kept)) & _MEMORY.keys()
+        types = set(session.scalars(kept))
+    memory = frozenset(types & _MEMORY.keys())
     return _Start(
         f"version {head.number}", None, made_by, _PLAIN if network is None else network.family, memory
     )

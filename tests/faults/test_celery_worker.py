@@ -44,6 +44,12 @@ def bell(rung: Backend) -> Iterator[Doorbell]:
     made.close()
 
 
+def test_its_log_begins_without_a_banner(rung: Backend) -> None:
+    worker = rung.standing_worker()
+    rung.until(lambda: f"-{worker.pid}-" in rung.log() and "worker ready" in rung.log())
+    assert "[queues]" not in rung.log()
+
+
 def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
 ) -> None:

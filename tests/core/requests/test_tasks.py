@@ -60,9 +60,9 @@ def test_a_submit_sends_few_statements(office: Office, model: str) -> None:
     event.listen(office.db.engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
     office.submit(2, max_open_jobs=5)
     statements = [one for one in sent if not one.startswith("BEGIN")]
-    assert len(statements) <= 18, (
-        statements
-    )  # with the model and its owner's jobs before the body is read: 20
+    # Two come before, the model and its owner's jobs. PostgreSQL also locks the owner's events.
+    most = {"sqlite": 18, "postgresql": 19}
+    assert len(statements) <= most[office.db.dialect], statements
 
 
 @pytest.mark.both_databases
