@@ -7,6 +7,7 @@ another one than its neighbour), `type` (Content-Type), `clients` and `seconds`,
 request. Requests are made by `http.client` over kept connections, so that little of the machine's time is the client's.
 """
 
+import argparse
 import http.client
 import json
 import sys
@@ -35,6 +36,7 @@ def ask(load: dict[str, Any], number: int, bodies: list[bytes], taken: list[floa
 
 def main() -> None:
     """Run the clients and print as JSON `elapsed`, the seconds of all together, and `taken`, those of each request."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     load = json.load(sys.stdin)
     bodies = [Path(path).read_bytes() for path in load["bodies"]]
     taken: list[float] = []
