@@ -33,6 +33,13 @@ _NOT_GLOBAL_V6 = tuple(
 _NOT_GLOBAL_V4 = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "192.31.196.0/24",
                                                   "192.52.193.0/24", "192.175.48.0/24")))  # fmt: skip
 """Of protocols, 6to4 relays and AS112, which Python calls global in part."""
+_PLATFORM_V4 = frozenset({ipaddress.IPv4Address("168.63.129.16")})
+"""Public by its range, and yet the inside of every machine of a cloud (Azure)."""
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
+     "metadata.azure.internal", "metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"}
+)  # fmt: skip
+"""What clouds call the service that hands out their machines' keys; some resolve to public addresses."""
 
 
 class Refused(Exception):
@@ -94,6 +101,8 @@ def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None =
     Raises:
         Refused: the name has no address, or one that is not public, or http leads to one that is not allowed.
     """
+    if is_metadata_name(target.host):
+        raise Refused(f"{target.host} is a cloud's own service for its machines, and no webhook goes there.")
     found = _addresses(target, resolve or lookup)
     for address in found:
         if _is_in(address, allow):
@@ -118,6 +127,11 @@ def lookup(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
+def is_metadata_name(host: str) -> bool:
+    """Whether a name is that of a service which hands out keys to machines of a cloud."""
+    return host.lower().rstrip(".") in _METADATA_NAMES
+
+
 def not_public(address: IPAddress) -> str | None:
     """What an address is if it is not one of the public Internet's, in words; None: it is one."""
     inner = embedded(address)
@@ -130,6 +144,10 @@ def not_public(address: IPAddress) -> str | None:
         return f"{address} is a loopback address"
     if address.is_link_local:
         return f"{address} is a link-local address"
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+        return f"{address} is an address of one interface"
+    if address in _PLATFORM_V4:
+        return f"{address} is a cloud's own service for its machines"
     if isinstance(address, ipaddress.IPv4Address):
         public = address.is_global and not address.is_reserved and not _is_in(address, _NOT_GLOBAL_V4)
     else:

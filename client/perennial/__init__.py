@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perennial.errors import (
         APIError,
         ArchiveRejected,
+        BadAnswer,
         ConfigError,
         Conflict,
         DigestMismatch,
@@ -55,6 +56,7 @@ _FROM = {
     "Perennial": "_sync.client",
     "APIError": "errors",
     "ArchiveRejected": "errors",
+    "BadAnswer": "errors",
     "ConfigError": "errors",
     "Conflict": "errors",
     "DigestMismatch": "errors",
@@ -89,6 +91,7 @@ __all__ = [  # noqa: RUF022
     "types",
     "APIError",
     "ArchiveRejected",
+    "BadAnswer",
     "ConfigError",
     "Conflict",
     "DigestMismatch",

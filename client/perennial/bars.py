@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from perennial.text import one_line, printable
 from perennial.words import by_commands
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
         if bars is None:
             yield None
             return
-        row = bars.add_task(title, total=None)
+        row = bars.add_task(one_line(title), total=None)
         yield lambda done, total: bars.update(row, completed=done, total=total)
 
 
@@ -43,11 +44,11 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
         told: set[str] = set()
 
         def show(job: Job) -> None:
-            bars.update(row, completed=share(job), description=state(job))
+            bars.update(row, completed=share(job), description=one_line(state(job)))
             why = by_commands(job.waiting_for.detail) if job.waiting_for else ""
             if why and why not in told:
                 told.add(why)
-                bars.console.print(why, markup=False, highlight=False)
+                bars.console.print(printable(why), markup=False, highlight=False)
 
         yield show
 
@@ -89,6 +90,12 @@ def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
         yield None
         return
     last = DownloadColumn() if is_bytes else TaskProgressColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), last, TimeRemainingColumn())
+    # without markup: a phase such as `[link=…]` is text
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        last,
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=False) as bars:
         yield bars

@@ -4,6 +4,7 @@ PerennialError
     ConfigError            no key, no such profile, no such file
     ServiceUnreachable     nothing answered
     DigestMismatch         what came is not what was announced
+    BadAnswer              what came is no answer of this API, or too much of one
     APIError               the service answered with a problem (RFC 9457)
         Invalid, Unauthorized, Forbidden, NotFound, Conflict, TooLarge, TooManyRequests, Unavailable
         ArchiveRejected    the batch cannot be used (also Rejected)
@@ -15,15 +16,29 @@ PerennialError
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from perennial.text import one_line, printable
 
 if TYPE_CHECKING:
     from perennial._types import Attention, Job
 
+MAX_DETAIL_CHARS = 4000
+"""Of a sentence of the service that is shown."""
+MAX_ERRORS = 20
+"""Wrong fields that are shown."""
+
 
 class PerennialError(Exception):
-    """Base of all errors of this client; `str()` of each is a sentence that says what to do."""
+    """Base of all errors of this client; `str()` of each is a sentence that says what to do.
+
+    It has no control characters, whatever the service sent: a traceback prints it as it is.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ConfigError(PerennialError):
@@ -50,6 +65,10 @@ class DigestMismatch(PerennialError):
     """The bytes that came do not have the sha256 that the service named; nothing of them was kept."""
 
 
+class BadAnswer(PerennialError):
+    """The service's answer cannot be used: it is not what the API says, or larger than anything that it says."""
+
+
 class WaitTimeout(PerennialError, TimeoutError):
     """A job has not ended in the time that was given; it goes on."""
 
@@ -64,7 +83,7 @@ class APIError(PerennialError):
     Attributes:
         status: of HTTP.
         type: a stable path that names the kind of problem, such as `/problems/not-found`.
-        detail: a sentence that says what was found, what is allowed and what to send.
+        detail: a sentence that says what was found, what is allowed and what to send; on one line, without controls.
         errors: single wrong fields, `{"field": …, "message": …}`.
         request_id: under which the service's log has the request; None: it did not say.
         retry_after_s: seconds after which the service asks to come again.
@@ -82,9 +101,11 @@ class APIError(PerennialError):
         self.status = status
         self.problem = dict(problem)
         self.type = str(problem.get("type", "about:blank"))
-        self.detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
+        detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
+        self.detail = one_line(detail[:MAX_DETAIL_CHARS])
         found = problem.get("errors")
-        self.errors: list[dict[str, str]] = list(found) if isinstance(found, list) else []
+        fields = found if isinstance(found, list) else []
+        self.errors: list[dict[str, str]] = [one for one in fields if isinstance(one, dict)]
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         super().__init__(self.detail)
@@ -95,8 +116,9 @@ class APIError(PerennialError):
         return self.type.rpartition("/")[2]
 
     def __str__(self) -> str:
-        lines = [f"  {one.get('field')}: {one.get('message')}" for one in self.errors]
-        return "\n".join([self.detail, *lines])
+        shown = self.errors[:MAX_ERRORS]
+        lines = [one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown]
+        return "\n".join([self.detail, *(f"  {line}" for line in lines)])
 
 
 class Invalid(APIError):
@@ -185,7 +207,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     try:
         found = json.loads(body)
         problem = found if isinstance(found, dict) else {}
-    except ValueError:  # a proxy's page, for example
+    except (ValueError, RecursionError):  # a proxy's page, for example
         said = " ".join(body[:200].decode("utf-8", "replace").split())
         problem = {"detail": f"The service answered {status}" + (f": {said}" if said else ".")}
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
@@ -195,22 +217,25 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         status,
         problem,
         request_id=headers.get("x-request-id"),
-        retry_after_s=_seconds(headers.get("retry-after")),
+        retry_after_s=seconds_of(headers.get("retry-after")),
     )
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds_of(text: str | None) -> float | None:
     """Retry-After in seconds: as a number, or until a date."""
     if not text:
         return None
     try:
-        return max(0.0, float(text))
+        seconds = float(text)
+        return None if math.isnan(seconds) else max(0.0, seconds)
     except ValueError:
         import datetime
         from email.utils import parsedate_to_datetime
 
         try:
             until = parsedate_to_datetime(text)
-        except ValueError:
+            if until.tzinfo is None:  # “-0000”
+                until = until.replace(tzinfo=datetime.UTC)
+        except (ValueError, OverflowError):
             return None
         return max(0.0, (until - datetime.datetime.now(datetime.UTC)).total_seconds())

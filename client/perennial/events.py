@@ -1,39 +1,70 @@
-"""Server-sent events: from lines to events."""
+"""Server-sent events: from bytes to lines, and from lines to events."""
 
 from __future__ import annotations
 
+import codecs
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from perennial.errors import BadAnswer
+
+MAX_EVENT_CHARS = 1 << 20
+"""Of a line, and of all lines of one event."""
+_TOO_LARGE = f"The service sends an event of more than {MAX_EVENT_CHARS:,} characters; the rest was not read."
+MAX_ID_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One event of a stream: its id (empty: none) and what it holds."""
+    """One event of a stream: its number (None: it has none) and what it holds."""
 
-    id: str
+    id: int | None
     data: Any
+
+
+class Lines:
+    """Cuts a stream into lines, none of which may be endless."""
+
+    def __init__(self) -> None:
+        self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+
+    def take(self, chunk: bytes) -> Iterator[str]:
+        """Yield the lines that these bytes complete, without their ends. Raises BadAnswer."""
+        text = self._rest + self._decoder.decode(chunk)
+        *lines, self._rest = text.split("\n")
+        if len(self._rest) > MAX_EVENT_CHARS:
+            raise BadAnswer(_TOO_LARGE)
+        yield from (line.removesuffix("\r") for line in lines)
 
 
 class Parser:
     """Takes the lines of a stream, without their ends, and gives an event at each empty one that ends one."""
 
     def __init__(self) -> None:
-        self._id, self._data = "", list[str]()
+        self._id, self._data, self._size = "", list[str](), 0
 
     def take(self, line: str) -> Sent | None:
-        """An event that this line completes, if it does."""
+        """Return an event that this line completes, if it does. Raises BadAnswer."""
         if line:
             name, _, value = line.partition(":")
             if name == "data":
                 self._data.append(value.removeprefix(" "))
+                self._size += len(line)
             elif name == "id":
                 self._id = value.removeprefix(" ")
+            if self._size > MAX_EVENT_CHARS:
+                raise BadAnswer(_TOO_LARGE)
             return None
         if not self._data:
             return None
-        text, self._data = "\n".join(self._data), []
+        text, self._data, self._size = "\n".join(self._data), [], 0
         try:
-            return Sent(self._id, json.loads(text))
-        except ValueError:  # cut off: it comes again after the last id
+            return Sent(self._number(), json.loads(text))
+        except (ValueError, RecursionError):  # cut off: it comes again after the last id
             return None
+
+    def _number(self) -> int | None:
+        is_number = self._id.isascii() and self._id.isdecimal() and len(self._id) <= MAX_ID_DIGITS
+        return int(self._id) if is_number else None

@@ -1,20 +1,38 @@
 """Answers of the service as frozen dataclasses: how they are read, and written back as JSON.
 
 A field that this client does not know is kept in `extra`, so an answer of a newer service loses nothing. A
-field that an older service does not send is None.
+field that an older service does not send is None. A value of another type than its field's is refused: a number
+that is text would become part of a path or a sentence. New values of an enumeration are taken.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
+
+from perennial.errors import BadAnswer
+from perennial.guard import shown
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
 _readers: dict[Any, Read] = {}
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+_LARGEST = 1 << 63
+
+
+class _Mismatch(Exception):
+    """A value of another type than the field's."""
 
 
 class Shape:
@@ -46,13 +64,20 @@ def as_json(value: Any) -> Any:
 
 
 def read_as(kind: type[T], value: Any) -> T:
-    """A JSON value as the shape of that type; what does not fit the type stays what it is."""
-    found: T = _reader(kind)(value)
+    """Return a JSON value as the shape of that type.
+
+    Raises:
+        BadAnswer: a value in it is of another type.
+    """
+    try:
+        found: T = _reader(kind)(value)
+    except _Mismatch as error:
+        raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return found
 
 
 def _reader(kind: Any) -> Read:
-    """What turns JSON into a type that the annotations of a shape name."""
+    """Return what turns JSON into a type that the annotations of a shape name."""
     if kind not in _readers:
         _readers[kind] = _made(kind)
     return _readers[kind]
@@ -63,33 +88,59 @@ def _made(kind: Any) -> Read:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _of_shape(kind)
     if origin in (Union, types.UnionType):
-        return _of_union(tuple(one for one in arguments if one is not type(None)))
+        return _of_union(arguments)
     if origin is list:
         item = _reader(arguments[0])
-        return lambda value: [item(one) for one in value] if isinstance(value, list) else value
+        return lambda value: [item(one) for one in _require(list, value)]
     if origin is dict:
         item = _reader(arguments[1])
-        return lambda value: (
-            {key: item(one) for key, one in value.items()} if isinstance(value, dict) else value
-        )
-    return _as_it_is
+        return lambda value: {key: item(one) for key, one in _require(dict, value).items()}
+    scalars = _scalars(kind)
+    return (lambda value: _require_any(scalars, value)) if scalars else _as_it_is
 
 
 def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _scalars(kind: Any) -> tuple[type, ...]:
+    """Return the plain types of an annotation; of an enumeration those of its values."""
+    if typing.get_origin(kind) is Literal:
+        return tuple({type(one) for one in typing.get_args(kind)})
+    return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is float:
+        return type(value) is int or (type(value) is float and math.isfinite(value))
+    if kind is int:
+        return type(value) is int and -_LARGEST <= value < _LARGEST
+    return type(value) is kind
+
+
+def _require(kind: type, value: Any) -> Any:
+    return _require_any((kind,), value)
+
+
+def _require_any(kinds: tuple[type, ...], value: Any) -> Any:
+    if any(_is_a(kind, value) for kind in kinds):
+        return value
+    allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+    raise _Mismatch(f"it has {shown(value)} where {allowed} belongs")
+
+
 def _of_union(kinds: tuple[Any, ...]) -> Read:
-    """Of several shapes the one that knows most of an object's fields; without one, what it is."""
-    if len(kinds) == 1:
-        return _reader(kinds[0])
+    """Read an object as the shape that knows most of its fields, and anything else by its own type."""
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    others = [kind for kind in kinds if kind not in shapes and typing.get_origin(kind) in (list, dict)]
+    by_type = {origin: _reader(kind) for kind in kinds if (origin := typing.get_origin(kind)) in (list, dict)}
+    scalars = tuple(one for kind in kinds for one in _scalars(kind))
+    allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
     def read(value: Any) -> Any:
         if isinstance(value, dict) and shapes:
             return _reader(max(shapes, key=lambda kind: _fit(kind, value)))(value)
-        return _reader(others[0])(value) if others and isinstance(value, (list, dict)) else value
+        read_typed = by_type.get(type(value))
+        return _require_any(allowed, value) if read_typed is None else read_typed(value)
 
     return read
 
@@ -106,13 +157,19 @@ def _of_shape(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
     def read(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
+        _require(dict, value)
         if not plan:  # at first use: shapes may name each other in a circle
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
             plan.extend((name, _name_in_json(name), _reader(hints[name])) for name in names)
-        found = {name: of(value[key]) if value.get(key) is not None else None for name, key, of in plan}
+        found = {}
+        for name, key, of in plan:
+            try:
+                found[name] = None if value.get(key) is None else of(value[key])
+            except _Mismatch as error:
+                raise BadAnswer(
+                    f"The service's answer cannot be used: {error}, as {kind.__name__}.{key}."
+                ) from None
         known = {key for _, key, _ in plan}
         return kind(**found, extra={key: one for key, one in value.items() if key not in known})
 

@@ -21,6 +21,8 @@ WHOLE_BYTES = 64 << 20
 """A batch below it goes in one request."""
 PIECE_BYTES = 256 << 10
 """Read and sent at once."""
+MAX_DOWNLOAD_BYTES = 16 << 30
+"""Of a file that is fetched, where the caller allows no other size."""
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".npz")
 
 Progress = Callable[[int, int], None]
@@ -233,11 +235,15 @@ class UploadMemory:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A file that was downloaded and verified: where it is, its bytes, and its sha256 in hex."""
+    """A file that was downloaded: where it is, its bytes, and its sha256 in hex.
+
+    `is_verified`: that is the digest that the service named; False: the service named none.
+    """
 
     path: Path
     bytes: int
     sha256: str
+    is_verified: bool
 
 
 def hash_file(path: Path) -> hashlib._Hash:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from perennial.errors import BadAnswer
+from perennial.guard import shell_word
+from perennial.text import one_line
 
 if TYPE_CHECKING:
     from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Task, Version
@@ -65,6 +68,8 @@ OPTIONS = (
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
 """What the service says of parts of requests (regular expressions), and what one types for it."""
+CREATED_WITH = ("architecture", "base", "description", "image", "recipe", "scenario")
+"""Fields of a new model that are options of `models create`; a service may suggest no other option."""
 
 
 def duration(seconds: float) -> str:
@@ -75,7 +80,9 @@ def duration(seconds: float) -> str:
 def held(model: Model, version: Version, entry: Attention | None) -> str:
     """Why a version is held, and how to go on."""
     production = model.aliases.get("production")
-    first = f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
+    first = one_line(
+        f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
+    )
     waits = (
         "wait until you choose one of"
         if model.on_held == "stop"
@@ -94,16 +101,16 @@ def attention(model: str, entry: Attention | None) -> list[str]:
 
 
 def _settle(model: str, entry: Attention) -> list[str]:
-    return [f"  {command(action, model)}\n      {action.title}" for action in entry.actions]
+    return [f"  {command(action, model)}\n      {one_line(action.title)}" for action in entry.actions]
 
 
 def reasons(version: Version) -> Iterator[str]:
     """The checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
-            yield f"{CHECKS.get(check.name, check.name)}{_numbers(check)}"
+            yield one_line(f"{CHECKS.get(check.name, check.name)}{_numbers(check)}")
             for picture in check.pictures or []:
-                yield f"  {picture.label}, now called {picture.now}: {picture.image}"
+                yield "  " + one_line(f"{picture.label}, now called {picture.now}: {picture.image}")
 
 
 def compared(version: Version) -> Iterator[str]:
@@ -140,22 +147,28 @@ def command(action: Action, model: str) -> str:
     """The command that makes a request; one that there is no command for stays a request."""
     asked = f"{action.method} {action.path}"
     version = action.body.version if action.body is not None else None
-    return _command(asked, model, version) or asked
+    return _command(asked, model, version) or one_line(asked)
 
 
 def _command(asked: str, model: str, version: int | None) -> str | None:
     for pattern, text in COMMANDS:
         found = re.fullmatch(pattern, asked)
         if found and ("{version}" not in text or version is not None):
-            return "perennial " + text.format(model=shlex.quote(model), version=version, **found.groupdict())
+            try:
+                words = {name: shell_word(unquote(value)) for name, value in found.groupdict().items()}
+                if "{model}" in text:
+                    words["model"] = shell_word(model)
+                return "perennial " + text.format(version=version, **words)
+            except BadAnswer:  # a name that no shell may see: the request stays as it is
+                return None
     return None
 
 
 def by_commands(text: str) -> str:
-    """A sentence of the service with commands in the place of the requests that it names."""
-    text = text.replace(*ATTENTION)
+    """A sentence of the service with commands in the place of the requests that it names, on a line of its own."""
+    text = one_line(text).replace(*ATTENTION)
     for said, typed in OPTIONS:
-        text = re.sub(said, typed, text)
+        text = re.sub(said, _typed(typed), text)
     text = re.sub(r"(?P<before>:?) POST /v1/models (?P<body>\{.*\})\.?", _create, text)
 
     def put(found: re.Match[str]) -> str:
@@ -167,16 +180,32 @@ def by_commands(text: str) -> str:
     )
 
 
+def _typed(template: str) -> Callable[[re.Match[str]], str]:
+    """Fill in what one types, with names as words of a shell; one that is no name leaves the text as it is."""
+
+    def fill(found: re.Match[str]) -> str:
+        name = found.groupdict().get("model")
+        try:
+            return template if name is None else template.replace(r"\g<model>", shell_word(unquote(name)))
+        except BadAnswer:
+            return found[0]
+
+    return fill
+
+
 def _create(found: re.Match[str]) -> str:
     """On a line of its own, to be copied."""
     try:
         fields = json.loads(found["body"])
-    except ValueError:  # more than one object, or an ellipsis
+        words = [shell_word(fields.pop("name", "NAME"))]
+        for name, value in fields.items():
+            word = shell_word(value if isinstance(value, str) else json.dumps(value))
+            # `--url` would send the key to another service, and `@FILE` a file of this machine.
+            if name not in CREATED_WITH or str(value).startswith("@"):
+                return found[0]
+            words.append(f"--{name} {word}")
+    except (ValueError, BadAnswer):  # more than one object, or an ellipsis; a name that is none
         return found[0]
-    words = [shlex.quote(str(fields.pop("name", "NAME")))]
-    for name, value in fields.items():
-        said = value if isinstance(value, str) else json.dumps(value)
-        words.append(f"--{name} {shlex.quote(said)}")
     return f"{found['before']}\n  perennial models create {' '.join(words)}"
 
 

@@ -11,6 +11,7 @@ LONGEST_FIRST = (
     "ui/test_pages.py",
     "e2e/test_large_size.py",
     "client/test_command_line.py",
+    "client/test_hostile_service.py",
     "docs/test_commands.py",
     "e2e/test_lifecycle.py",
     "security/test_predict_neighbours.py",

@@ -46,7 +46,7 @@ class Hub:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://localhost:{self.port}"
 
     def environment(self) -> dict[str, str]:
         """What makes huggingface_hub ask this server."""
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._empty(
             302,
             {
-                "Location": f"http://localhost:{hub.port}/cdn/{repository}/{file}",
+                "Location": f"http://127.0.0.1:{hub.port}/cdn/{repository}/{file}",
                 "X-Repo-Commit": COMMIT,
                 "X-Linked-Etag": f'"{digest}"',
                 "X-Linked-Size": str(len(data)),

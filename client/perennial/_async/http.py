@@ -12,8 +12,17 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
-from perennial._async.waiting import sleep
-from perennial.errors import NoKey, PerennialError, ServiceUnreachable, error_of
+from perennial._async.waiting import new_client, sleep, within
+from perennial.answers import (
+    MAX_ANSWER_BYTES,
+    MAX_PAGES,
+    MAX_PROBLEM_BYTES,
+    SLOWEST_BYTES_S,
+    Answer,
+    Meter,
+)
+from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, error_of
+from perennial.guard import echoed, shown
 from perennial.retry import Retries
 from perennial.shapes import read_as
 
@@ -23,6 +32,9 @@ Content = Callable[[], AsyncIterator[bytes]]
 """Makes the body anew for every attempt."""
 NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 PAGE = 200
+CODINGS = ("", "identity", "gzip")
+"""Ways in which an answer may be packed."""
+NOT_MODIFIED = 304
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,9 @@ class AsyncHttp:
         url: of the service, without `/v1`.
         key: sent with every request; None: without one each of them fails at once.
         client: httpx2's, for proxies, certificates …; it is closed by whoever made it.
+
+    Answers are read within the bounds of `perennial.answers`. Redirects are not followed, so the key never leaves the
+    service that was named.
     """
 
     def __init__(
@@ -60,7 +75,7 @@ class AsyncHttp:
     ) -> None:
         self.url, self._key, self.retries, self._timeout_s = url, key, retries, timeout_s
         self._owns = client is None
-        self._client = httpx2.AsyncClient() if client is None else client
+        self._client = new_client() if client is None else client
 
     def once(self) -> AsyncHttp:
         """The same, without a second attempt: for who knows better what to do after a failure."""
@@ -73,11 +88,12 @@ class AsyncHttp:
         if self._owns:
             await self._client.aclose()
 
-    async def send(self, ask: Ask) -> httpx2.Response:
+    async def send(self, ask: Ask) -> Answer:
         """The answer, wholly read.
 
         Raises:
             APIError: it is a problem.
+            BadAnswer: it is none of the API, or too large.
             ServiceUnreachable: there is none.
         """
         headers = self._headers(ask)
@@ -103,42 +119,80 @@ class AsyncHttp:
     async def pages(self, kind: type[T], path: str, params: Params | None = None) -> AsyncIterator[T]:
         """The items of a list, page by page as they are asked for."""
         cursor: str | None = None
-        while True:
+        for _ in range(MAX_PAGES):
             wanted = {"limit": PAGE, **(params or {}), "cursor": cursor}
             page = (await self.send(Ask("GET", path, wanted))).json()
+            if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+                raise BadAnswer(f"The service's answer to {path} is no list.")
             for item in page["items"]:
                 yield read_as(kind, item)
-            cursor = page.get("next_cursor")
-            if cursor is None:
+            following = page.get("next_cursor")
+            if following is None:
                 return
+            if not isinstance(following, str) or following == cursor or not echoed(following):
+                raise BadAnswer(
+                    f"The service's list {path} does not go on: its cursor is {shown(following)}."
+                )
+            cursor = following
+        raise BadAnswer(f"The service's list {path} has more than {MAX_PAGES} pages; the rest was not read.")
 
     @asynccontextmanager
     async def stream(self, ask: Ask) -> AsyncIterator[httpx2.Response]:
         """An answer whose body is read bit by bit; one attempt.
 
         Raises:
-            APIError, ServiceUnreachable: as `send`; while the body is read too.
+            APIError, BadAnswer, ServiceUnreachable: as `send`; while the body is read too.
         """
         try:
-            async with self._client.stream(
-                ask.method, self.url + ask.path, **self._options(ask, self._headers(ask))
-            ) as answer:
-                if answer.status_code >= 400:
-                    raise error_of(answer.status_code, answer.headers, await answer.aread())
+            async with self._opened(ask, self._headers(ask)) as answer:
                 yield answer
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             raise self._unreachable(error) from error
 
-    async def _once(self, ask: Ask, headers: Mapping[str, str]) -> httpx2.Response:
+    async def _once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
         try:
-            answer = await self._client.request(
-                ask.method, self.url + ask.path, **self._options(ask, headers)
-            )
-        except httpx2.TransportError as error:
+            async with self._opened(ask, headers) as answer:
+                return Answer(answer.status_code, answer.headers, await self._read(answer, MAX_ANSWER_BYTES))
+        except httpx2.RequestError as error:
             raise self._unreachable(error) from error
-        if answer.status_code >= 400:
-            raise error_of(answer.status_code, answer.headers, answer.content)
-        return answer
+
+    @asynccontextmanager
+    async def _opened(self, ask: Ask, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
+        """An answer whose head has come and is no error; its body is still to be read."""
+        options = self._options(ask, headers)
+        request = self._client.build_request(ask.method, self.url + ask.path, **options)
+        sent_bytes = int(request.headers.get("Content-Length", "0"))
+        patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
+        async with within(patience_s):
+            answer = await self._client.send(request, stream=True, follow_redirects=False)
+        try:
+            self._require_known(answer)
+            if answer.status_code >= 400:
+                body = await self._read(answer, MAX_PROBLEM_BYTES)
+                raise error_of(answer.status_code, answer.headers, body)
+            yield answer
+        finally:
+            await answer.aclose()
+
+    async def _read(self, answer: httpx2.Response, most_bytes: int) -> bytes:
+        """The whole body. Raises BadAnswer where it is larger or slower than any should be."""
+        meter, content = Meter(most_bytes, self._timeout_s), bytearray()
+        async for chunk in answer.aiter_bytes():
+            meter.add(len(chunk), answer.num_bytes_downloaded)
+            content += chunk
+        return bytes(content)
+
+    def _require_known(self, answer: httpx2.Response) -> None:
+        """Raises BadAnswer for a redirect, and for an answer that is packed in a way that was not asked for."""
+        status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
+        if 300 <= status < 400 and status != NOT_MODIFIED:
+            to = shown(answer.headers.get("Location", "nowhere"))
+            raise BadAnswer(
+                f"The service at {self.url} answers {status} and points to {to}. This client follows no redirect: the "
+                "key stays with the service that was named. Give the address that it has now."
+            )
+        if coding.strip().lower() not in CODINGS:
+            raise BadAnswer(f"The service's answer is packed as {shown(coding)}; gzip was asked for.")
 
     def _headers(self, ask: Ask) -> dict[str, str]:
         """The same for all attempts: so a submit that was done, but not answered, is not done again."""
@@ -147,6 +201,7 @@ class AsyncHttp:
                 f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
             )
         headers = {"Authorization": f"Bearer {self._key}", "User-Agent": f"perennial-client/{__version__}"}
+        headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         if ask.json is not None:
@@ -163,7 +218,7 @@ class AsyncHttp:
             "timeout": httpx2.Timeout(ask.timeout_s or self._timeout_s, connect=10.0),
         }
 
-    def _unreachable(self, error: httpx2.TransportError) -> ServiceUnreachable:
+    def _unreachable(self, error: httpx2.RequestError) -> ServiceUnreachable:
         sent = not isinstance(error, NEVER_SENT)
         said = str(error) or type(error).__name__
         what = "broke the connection" if sent else "does not answer"

@@ -9,21 +9,20 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
-
-import httpx2
 
 from perennial._async.http import Ask, AsyncHttp, Content
 from perennial._async.waiting import from_thread, in_thread, sleep
+from perennial.answers import Answer
 from perennial.errors import (
     APIError,
     ArchiveRejected,
+    BadAnswer,
     ConfigError,
     PerennialError,
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.paths import path
+from perennial.guard import header_number, path, same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -41,6 +40,9 @@ ANSWER_S = 600.0
 """For the answer to a batch: the service reads the directory of its archive first."""
 GONE = (404, 410)
 KEPT = "What has arrived is kept: submit the same batch again, and it goes on there."
+UPLOADS = "/v1/uploads"
+MOST_CREATED = 5
+"""Uploads that are begun for one batch, each because the service has lost the one before."""
 LONGEST_NAME = 1000
 """Bytes of a file's name."""
 AGAIN = (409, 423, 460)
@@ -120,6 +122,7 @@ class _Resumable:
     def __init__(self, http: AsyncHttp, batch: Batch, size: int, progress: Progress | None) -> None:
         self._http, self._batch, self._size, self._progress = http, batch, size, progress
         self._known = self._location = ""
+        self._created = 0
         self._answer: Any = None
 
     async def begin(self) -> bool:
@@ -128,7 +131,7 @@ class _Resumable:
         self._known = await in_thread(lambda: identity(batch.source))
         self._memory = await in_thread(lambda: UploadMemory(self._http.url, batch.model, self._known))
         left = await in_thread(self._memory.load)
-        if left is not None and await self._is_known(left):
+        if left is not None and await self._is_known(self._place(left)):
             return True
         await self._http.send(
             Ask("GET", path("models", batch.model))
@@ -192,9 +195,18 @@ class _Resumable:
 
     async def _create(self) -> None:
         headers = {**TUS, "Upload-Length": str(self._size), "Upload-Metadata": self._details()}
-        answer = await self._http.send(Ask("POST", "/v1/uploads", headers=headers))
-        self._location = urlsplit(answer.headers["Location"]).path
+        if self._created == MOST_CREATED:
+            raise BadAnswer(
+                f"The service has lost {MOST_CREATED} uploads of this batch, one after the other."
+            )
+        self._created += 1
+        answer = await self._http.send(Ask("POST", UPLOADS, headers=headers))
+        self._location = self._place(answer.headers.get("Location", ""))
         await in_thread(lambda: self._memory.save(self._location))
+
+    def _place(self, location: str) -> str:
+        """Return the path of an upload, which is one of this service. Raises BadAnswer."""
+        return same_origin(location, self._http.url, f"{UPLOADS}/")
 
     def _details(self) -> str:
         """What a person sees of the upload in a list: the file's name, or what the batch is called."""
@@ -210,7 +222,13 @@ class _Resumable:
             if error.status in GONE:
                 return None
             raise
-        return int(answer.headers["Upload-Offset"])
+        return self._offset_in(answer)
+
+    def _offset_in(self, answer: Answer) -> int:
+        offset = header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
+        if offset > self._size:
+            raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
+        return offset
 
     async def _send(self) -> None:
         """All pieces, from where the service is; after a cut it is asked where that is."""
@@ -220,11 +238,15 @@ class _Resumable:
                 offset = await self._offset(once)
                 if offset is None:
                     await self._create()
+                    reached_before = 0
                     continue
                 if offset > reached_before:  # however short a piece was cut: it is going on
                     failures, reached_before = 0, offset
                 async for reached in self._pieces(once, offset):
-                    failures = 0
+                    if (
+                        reached > reached_before
+                    ):  # else a service that forgets would be sent the same for ever
+                        failures, reached_before = 0, reached
                     if self._progress is not None:
                         self._progress(reached, self._size)
                 return
@@ -252,10 +274,13 @@ class _Resumable:
                 "Upload-Offset": str(offset),
                 "Upload-Checksum": checksum,
             }
-            answer: httpx2.Response = await http.send(
-                Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
-            )
-            offset = int(answer.headers["Upload-Offset"])
+            ask = Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
+            reached = self._offset_in(await http.send(ask))
+            if reached != offset + len(piece):
+                raise BadAnswer(
+                    f"The service has {reached:,} bytes, where {offset + len(piece):,} were sent."
+                )
+            offset = reached
             yield offset
 
     async def _submit(self) -> Any:

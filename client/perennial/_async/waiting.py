@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import TypeVar
+
+import httpx2
 
 T = TypeVar("T")
 
@@ -22,3 +25,22 @@ async def from_thread(items: Iterator[T]) -> AsyncIterator[T]:
     end = object()
     while (item := await in_thread(lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]  # it is not `end`
+
+
+def new_client() -> httpx2.AsyncClient:
+    """Make the connection to a service."""
+    return httpx2.AsyncClient()
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Bound all that is waited for inside, however many bytes come meanwhile.
+
+    Raises:
+        ReadTimeout: it took longer.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise httpx2.ReadTimeout(f"no answer within {seconds:.0f} s") from error

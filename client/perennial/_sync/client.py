@@ -133,9 +133,12 @@ class Perennial:
         *,
         format: str = "safetensors",
         progress: bool | Progress = False,
+        max_bytes: int | None = None,
     ) -> Downloaded:
         """Fetch a version as a verified zip: see `versions.download`."""
-        return self.versions.download(model, version, to, format=format, progress=progress)
+        return self.versions.download(
+            model, version, to, format=format, progress=progress, max_bytes=max_bytes
+        )
 
     def job(self, job: str) -> JobHandle:
         """A job to follow, by its id; asks nothing yet."""

@@ -9,15 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import httpx2
-
 from perennial._sync.http import Ask, Http
 from perennial._sync.waiting import in_thread, sleep
-from perennial.errors import APIError, DigestMismatch, PerennialError, Unavailable
-from perennial.transfer import Downloaded, Progress, digest_in, hash_file
+from perennial.answers import Answer, Meter
+from perennial.errors import APIError, BadAnswer, DigestMismatch, PerennialError, Unavailable, seconds_of
+from perennial.guard import header_number
+from perennial.transfer import MAX_DOWNLOAD_BYTES, Downloaded, Progress, digest_in, hash_file
 
 NOT_READY = 202
 PARTIAL = 206
+USUAL_PAUSE_S, SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 0.5, 60.0
+"""Between two looks at a file that the service still makes."""
+LONGEST_MAKING_S = 6 * 3600.0
+"""In which a file must have been made."""
+SILENCE_S = 60.0
 
 
 def download(
@@ -26,18 +31,28 @@ def download(
     to: Path,
     params: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    max_bytes: int | None = None,
 ) -> Downloaded:
     """Fetch `path` of the service into the file `to`.
 
     Beside it, `<name>.<digest>.part` holds what has come until it is whole; a later call goes on with it.
 
+    Args:
+        max_bytes: that it may have; None: `MAX_DOWNLOAD_BYTES`.
+
     Raises:
         DigestMismatch: the bytes are not those that the service named; they are removed.
+        BadAnswer: it is larger than that or than the service announced, or comes too slowly.
         APIError, ServiceUnreachable, OSError.
     """
     head = (_ready(http, path, params)).headers
-    etag, size = head.get("ETag", ""), int(head.get("Content-Length", 0))
-    wanted = digest_in(etag)
+    size, most = header_number(head.get("Content-Length"), "Content-Length"), max_bytes or MAX_DOWNLOAD_BYTES
+    if size > most:
+        raise BadAnswer(
+            f"{path} has {size:,} bytes; {most:,} are taken. Allow more with --max-size (max_bytes)."
+        )
+    wanted = digest_in(head.get("ETag"))
+    etag = head["ETag"] if wanted is not None else ""
     part = to.with_name(f"{to.name}.{(wanted or 'unknown')[:12]}.part")
     in_thread(lambda: _make_room(part, is_fresh=wanted is None))
     failures, retries = 0, http.retries.for_transfers()
@@ -57,12 +72,13 @@ def download(
         in_thread(part.unlink)
         raise DigestMismatch(f"{path}: {digest} came, {wanted} was announced. Nothing was kept: try again.")
     in_thread(lambda: part.replace(to))
-    return Downloaded(to, size, digest)
+    return Downloaded(to, size, digest, is_verified=wanted is not None)
 
 
-def _ready(http: Http, path: str, params: Mapping[str, Any] | None) -> httpx2.Response:
+def _ready(http: Http, path: str, params: Mapping[str, Any] | None) -> Answer:
     """The head of the file; waits while the service still makes it. Where that has failed, the service says why."""
-    while True:
+    waited_s = 0.0
+    while waited_s < LONGEST_MAKING_S:
         try:
             head = http.send(Ask("HEAD", path, params))
         except APIError:
@@ -70,7 +86,11 @@ def _ready(http: Http, path: str, params: Mapping[str, Any] | None) -> httpx2.Re
                 raise
         if head.status_code != NOT_READY:
             return head
-        sleep(float(head.headers.get("Retry-After", "2")))
+        asked_s = seconds_of(head.headers.get("Retry-After")) or USUAL_PAUSE_S
+        pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
+        waited_s += pause_s
+        sleep(pause_s)
+    raise Unavailable(503, {"detail": f"The service still makes {path} after {waited_s / 3600:.0f} hours."})
 
 
 def _fetch(
@@ -96,9 +116,13 @@ def _fetch(
     with http.stream(ask) as answer:
         is_rest = answer.status_code == PARTIAL
         done = there if is_rest else 0
+        if is_rest and not answer.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
+            raise BadAnswer(f"The service sends another part of {path} than was asked for.")
+        meter = Meter(size - done, SILENCE_S)
         file = in_thread(lambda: part.open("ab" if is_rest else "wb"))
         try:
             for chunk in answer.iter_bytes():
+                meter.add(len(chunk), answer.num_bytes_downloaded)
                 in_thread(partial(file.write, chunk))
                 done += len(chunk)
                 if progress is not None:

@@ -21,8 +21,10 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
+from perennial.guard import echoed, path, whole_number
 from perennial.retry import may_come_back
 from perennial.shapes import read_as
+from perennial.text import one_line
 from perennial.words import held
 
 NOT_MODIFIED = 304
@@ -60,14 +62,14 @@ class JobHandle:
 
     @property
     def _path(self) -> str:
-        return f"/v1/jobs/{self.id}"
+        return path("jobs", self.id)
 
     def refresh(self) -> types.Job:
         """The job as it is now."""
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
         answer = self._http.send(Ask("GET", self._path, headers=headers))
         if answer.status_code != NOT_MODIFIED or self.job is None:
-            self.job, self._etag = read_as(types.Job, answer.json()), answer.headers.get("ETag", "")
+            self.job, self._etag = read_as(types.Job, answer.json()), echoed(answer.headers.get("ETag"))
         return self.job
 
     def wait(
@@ -122,13 +124,14 @@ class JobHandle:
     def ending(self, job: types.Job) -> JobEnded | None:
         """The error that says how a job ended; None: as it should."""
         if job.state == "succeeded" and job.outcome == "held":
-            model = self._http.get(types.Model, f"/v1/models/{job.model}")
-            version = self._http.get(types.Version, f"/v1/models/{job.model}/versions/{job.version}")
+            model = self._http.get(types.Model, path("models", job.model))
+            where = path("models", job.model, "versions", whole_number(job.version, "version"))
+            version = self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
             return GateHeld(held(model, version, entry), job, entry)
         if job.state == "succeeded":
             return None
-        said = job.error.detail if job.error else f"Job {job.id} ended {job.state}."
+        said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
         kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
         return kinds.get(job.state, JobFailed)(said, job)
 
@@ -179,4 +182,4 @@ class JobHandle:
 
 def _still(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
-    return f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}"
+    return one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")

@@ -8,11 +8,13 @@ from typing import Any
 from perennial._sync.http import Ask, Http
 from perennial._sync.waiting import sleep
 from perennial.errors import PerennialError
-from perennial.events import Parser
+from perennial.events import Lines, Parser
 
 SILENCE_S = 60.0
 """The service says every 15 seconds that it is there."""
 NOTHING_MORE = 204
+MAX_STREAM_BYTES = 64 << 20
+"""Of one connection: a stream that brings more is asked for again, after its last event."""
 AGAIN_S = 0.5
 """A stream ends by itself after some minutes, or because the service stops."""
 
@@ -31,21 +33,27 @@ def followed(
     """
     failures = 0
     while True:
-        parser, seen, is_last = Parser(), after, False
+        parser, lines, seen, is_last, size = Parser(), Lines(), after, False, 0
         pause = AGAIN_S
         try:
             headers = {
                 "Accept": "text/event-stream",
+                "Accept-Encoding": "identity",
                 **({} if after is None else {"Last-Event-ID": str(after)}),
             }
             with http.stream(Ask("GET", path, params, headers=headers, timeout_s=SILENCE_S)) as answer:
                 is_last = answer.status_code == NOTHING_MORE
-                for line in answer.iter_lines():
-                    sent = parser.take(line)
-                    if sent is not None:
+                for chunk in answer.iter_bytes():
+                    for line in lines.take(chunk):
+                        sent = parser.take(line)
+                        if sent is None or _is_old(sent.id, after):
+                            continue
                         failures = 0
-                        after = int(sent.id) if sent.id.isdigit() else after
+                        after = after if sent.id is None else sent.id
                         yield sent.data
+                    size += len(chunk)
+                    if size > MAX_STREAM_BYTES:
+                        break
         except PerennialError as error:
             failures += 1
             asked = http.retries.pause_s(error, failures, is_replayable=True)
@@ -56,3 +64,8 @@ def followed(
             if is_last or (after == seen and is_over()):
                 return
         sleep(pause)
+
+
+def _is_old(number: int | None, after: int | None) -> bool:
+    """Whether an event came before: a stream that repeats itself would never end."""
+    return number is not None and after is not None and number <= after

@@ -7,6 +7,7 @@ import click
 from perennial import words
 from perennial.cli.command import REASON, Shell, command
 from perennial.cli.output import say
+from perennial.text import one_line
 from perennial.types import Alias
 
 
@@ -43,6 +44,6 @@ def follow(shell: Shell, model: str) -> None:
 
 
 def _moved(model: str, alias: Alias) -> None:
-    say(f"{alias.name} of {model} is at version {alias.version}.")
+    say(one_line(f"{alias.name} of {model} is at version {alias.version}."))
     for warning in alias.warnings:
         say(words.by_commands(warning))

@@ -10,6 +10,8 @@ from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
 from perennial.errors import ServiceUnreachable, Unavailable
+from perennial.guard import shell_word
+from perennial.text import one_line
 from perennial.words import by_commands, compared, found_in, left_out
 
 if TYPE_CHECKING:
@@ -69,25 +71,29 @@ def stream_events(shell: Shell, handle: JobHandle) -> None:
 
 def came_away(job: str) -> str:
     """What is said after Ctrl-C."""
-    return f"\nJob {job} goes on. Come back with: perennial jobs watch {job}\nEnd it with: perennial jobs cancel {job}"
+    word = shell_word(job)
+    return (
+        f"\nJob {word} goes on. Come back with: perennial jobs watch {word}\n"
+        f"End it with: perennial jobs cancel {word}"
+    )
 
 
 def told(client: Perennial, job: Job, task: Task | None) -> None:
     """A job that ended as it should, in sentences."""
     if job.version is None:
-        say(f"Job {job.id} ({job.kind}) succeeded.")
+        say(one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
     production = model.aliases.get("production")
     where = "and in production" if production == job.version else f"production is at version {production}"
-    say(f"Version {job.version} of {model.name} is published, {where}.")
+    say(one_line(f"Version {job.version} of {model.name} is published, {where}."))
     pairs = zip(version.tasks, version.accuracy, strict=False)
     cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
     if cells:
         say(f"  accuracy: {', '.join(cells)}")
     for text in compared(version):
-        say(f"  {text}")
+        say(f"  {one_line(text)}")
     for text in found_in(task) if task else ():
         say(f"  data: {by_commands(text)}")
 
@@ -104,4 +110,4 @@ class _Lines:
             self._last = now
             done = f" ({share(job):.0%})" if job.state == "running" and share(job) else ""
             why = f": {by_commands(job.waiting_for.detail)}" if job.waiting_for else ""
-            complain(f"{job.id} {now}{done}{why}")
+            complain(one_line(f"{job.id} {now}{done}{why}"))

@@ -13,6 +13,8 @@ from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.following import came_away, follow, stream_events
 from perennial.cli.output import fields, say, table, when, when_short
+from perennial.guard import shell_word
+from perennial.text import one_line
 from perennial.types import Job
 
 
@@ -69,7 +71,8 @@ def _show(job: Job) -> None:
     for warning in job.warnings:
         say(f"warning: {words.by_commands(warning)}")
     if job.outcome == "held":
-        say(f"Its version is held: `perennial models show {job.model}` says why, and how to go on.")
+        said = f"perennial models show {shell_word(job.model)}"
+        say(f"Its version is held: `{said}` says why, and how to go on.")
 
 
 @command("watch", jobs)
@@ -94,7 +97,8 @@ def logs(shell: Shell, job: str, is_followed: bool) -> None:
     try:
         for one in shell.client().job(job).logs(follow=is_followed):
             mark = "" if one.level == "info" else f"{one.level}: "
-            shell.stream(one, lambda at=one.at[11:19], text=f"{mark}{one.message}": say(f"{at} {text}"))  # type: ignore[misc]
+            text = one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
+            shell.stream(one, lambda text=text: say(text))  # type: ignore[misc]
     except KeyboardInterrupt:
         raise Detached(came_away(job)) from None
 
@@ -122,7 +126,7 @@ def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
     handle = client.jobs.retry(job, recipe=recipe)
     if detach:
         shell.answer(
-            handle.job, lambda: say(f"Job {handle.id}: follow it with perennial jobs watch {handle.id}")
+            handle.job, lambda: say(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}")
         )
         return
     follow(shell, client, handle)

@@ -15,11 +15,13 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import INTERRUPTED, Detached, status_of
+from perennial.cli.exits import ERROR, INTERRUPTED, Detached, status_of
 from perennial.cli.output import complain
 from perennial.errors import PerennialError
 from perennial.words import by_commands
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Raised where an answer lacks what every answer has."""
 PLUGINS = "perennial.commands"
 """Entry points by which the service's own package adds serve, worker, migrate …"""
 COMMANDS = {
@@ -110,12 +112,28 @@ def run(arguments: Sequence[str] | None = None) -> int:
         complain(str(detached))
         return INTERRUPTED
     except PerennialError as error:
-        complain(by_commands(str(error)))
+        complain("\n".join(map(_by_commands, str(error).split("\n"))))
         _tell_notes(error)
         return status_of(error)
     except OSError as error:
         complain(f"{error.filename or 'A file'}: {error.strerror or error}")
-        return 1
+        return ERROR
+    except UNREADABLE as error:
+        if sys.flags.dev_mode:
+            raise
+        complain(
+            f"The service's answer is none that this client ({__version__}) understands ({type(error).__name__}). Is "
+            "the address that of a Perennial service, and are both of the same age? `python -X dev -m perennial` "
+            "shows where it was read."
+        )
+        return ERROR
+
+
+def _by_commands(line: str) -> str:
+    """A line of an error, with its indent; a command stays as it is."""
+    if line.lstrip().startswith("perennial "):
+        return line
+    return line[: len(line) - len(line.lstrip())] + by_commands(line)
 
 
 def _tell_notes(error: BaseException) -> None:

@@ -9,8 +9,10 @@ import click
 
 from perennial import words
 from perennial.cli.command import RECIPE, Shell, command, json_value
-from perennial.cli.output import Cell, fields, say, size, table, when
+from perennial.cli.output import Cell, confirm, fields, say, size, table, when
 from perennial.cli.rebase import rebase
+from perennial.guard import shell_word
+from perennial.text import one_line
 from perennial.types import ListedModel, Model
 
 Work = TypeVar("Work", bound=Callable[..., Any])
@@ -220,7 +222,7 @@ def _show(model: Model) -> None:
     fields(rows)
     off = [name for name in CHECKS if limits.get(name) is None]
     if off:
-        say(f"checks off: {', '.join(off)} (perennial models set {model.name} --checks on)")
+        say(f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks on)")
     for warning in model.warnings:
         say(f"warning: {words.by_commands(warning)}")
     for entry in model.attention:
@@ -250,11 +252,9 @@ def rm(shell: Shell, model: str, yes: bool) -> None:
     found = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
-        click.confirm(
-            f"Delete {found.name} with its {versions} versions? This cannot be undone", abort=True, err=True
-        )
+        confirm(f"Delete {found.name} with its {versions} versions? This cannot be undone")
     client.models.delete(found.id)
-    shell.answer({"deleted": found.id, "name": found.name}, lambda: say(f"Deleted {found.name}."))
+    shell.answer({"deleted": found.id, "name": found.name}, lambda: say(one_line(f"Deleted {found.name}.")))
 
 
 @command("memory", models)

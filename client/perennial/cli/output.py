@@ -1,6 +1,7 @@
 """What commands print: tables on a terminal, tab-separated lines elsewhere, JSON where it is asked for.
 
-Results go to standard output. Progress, warnings and errors go to standard error.
+Results go to standard output. Progress, warnings and errors go to standard error. All of it passes `_write`, so no
+value of the service reaches a terminal unseen; a test fails for a command that prints in another way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
+from perennial.guard import json_text
 from perennial.shapes import as_json
+from perennial.text import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,16 +36,28 @@ def is_terminal() -> bool:
 
 def complain(text: str) -> None:
     """A sentence on standard error."""
-    print(folded(text, sys.stderr), file=sys.stderr)
+    _write(folded(text, sys.stderr), sys.stderr)
 
 
 def say(text: str) -> None:
     """A sentence on standard output."""
-    print(folded(text, sys.stdout))
+    _write(folded(text, sys.stdout), sys.stdout)
+
+
+def confirm(question: str) -> None:
+    """Ask a person, and end the command where the answer is no."""
+    click.confirm(one_line(question), abort=True, err=True)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Print text without the controls that it may hold; where a stream cannot say a letter, with its code."""
+    text, encoding = printable(text), stream.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def folded(text: str, stream: TextIO) -> str:
     """Lines for a terminal, broken between words; commands stay on one line, so that they can be copied."""
+    text = printable(text)
     if not stream.isatty():
         return text
     return "\n".join(_fold(line, "", stream) for line in text.split("\n"))
@@ -63,12 +80,17 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
 
 def document(value: Any) -> None:
     """One JSON document."""
-    print(json.dumps(as_json(value), ensure_ascii=False, indent=2 if is_terminal() else None))
+    _write_json(value, 2 if is_terminal() else None, None)
 
 
 def line(value: Any) -> None:
     """One of several JSON documents, a line each."""
-    print(json.dumps(as_json(value), ensure_ascii=False, separators=(",", ":")), flush=True)
+    _write_json(value, None, (",", ":"))
+
+
+def _write_json(value: Any, indent: int | None, separators: tuple[str, str] | None) -> None:
+    text = json.dumps(as_json(value), ensure_ascii=False, indent=indent, separators=separators)
+    _write(json_text(text), sys.stdout)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
@@ -79,9 +101,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) ->
     """
     if not is_terminal():
         for row in rows:
-            print("\t".join(_plain(cell) for cell in row))
+            _write("\t".join(_plain(cell) for cell in row), sys.stdout)
         return
-    cells = [[shown(cell) for cell in row] for row in rows]
+    cells = [[one_line(shown(cell)) for cell in row] for row in rows]
     if not cells:
         complain(empty)
         return
@@ -105,12 +127,13 @@ def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
-            print(f"{name}\t{_plain(value)}")
+            _write(f"{one_line(name)}\t{_plain(value)}", sys.stdout)
         return
     width = max((len(name) for name, _ in each), default=0)
     for name, value in each:
         if value is not None:
-            print(_fold(f"{name.ljust(width)}  {shown(value)}", " " * (width + 2), sys.stdout))
+            text = f"{one_line(name).ljust(width)}  {one_line(shown(value))}"
+            _write(_fold(text, " " * (width + 2), sys.stdout), sys.stdout)
 
 
 def console() -> Console:
@@ -151,7 +174,7 @@ def _plain(value: Cell) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return " ".join(str(value).split())
+    return one_line(str(value))
 
 
 def size(count: int | None) -> str:

@@ -9,8 +9,10 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.output import complain, line, table
+from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import as_json
+from perennial.text import one_line
 from perennial.types import Prediction
 
 MOST_IMAGES, MOST_BYTES = 64, 16 << 20
@@ -35,6 +37,8 @@ def predict(
     client, rows, bad, used = shell.client(), [], 0, 0
     for files in batches(images_in(paths)):
         answer = client.predict(model, files, version=version, top_k=top_k, task=task)
+        if len(answer.predictions) != len(files):
+            raise BadAnswer(f"The service answered {len(answer.predictions)} of {len(files)} images.")
         for file, one in zip(files, answer.predictions, strict=True):
             used += 1
             if isinstance(one, Prediction):
@@ -42,7 +46,7 @@ def predict(
                 rows.append((str(file), *shown[:top_k]))
             else:
                 bad += 1
-                complain(f"{file}: {one.error.detail}")
+                complain(f"{file}: {one_line(one.error.detail)}")
             if shell.is_json:
                 line({"path": str(file), "version": answer.version, **as_json(one)})
     if not used:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Literal
 
 import click
 
 from perennial import words
 from perennial.cli.command import REASON, Shell, command, json_value
-from perennial.cli.output import Cell, say, table
+from perennial.cli.output import Cell, confirm, say, table
+from perennial.guard import shell_word
 from perennial.types import Rebase, RebaseTask, Share
 
 SHORT_SHA = 12
@@ -78,9 +78,7 @@ def _move(
         is_back or found.ready or missing == "allow"
     )  # else the service refuses, and says what is missing
     if is_possible and not yes:
-        click.confirm(
-            f"Give {comes.name} the name {goes.name}, by which clients ask for it", abort=True, err=True
-        )
+        confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
     shell.answer(moved, lambda: _moved(moved, is_back=is_back))
 
@@ -99,7 +97,7 @@ def _begun(found: Rebase) -> None:
     for warning in found.warnings:
         say(f"warning: {words.by_commands(warning)}")
     _commands(found)
-    say(f"Compare both at any time:\n  perennial models rebase {shlex.quote(found.new.name)} --status")
+    say(f"Compare both at any time:\n  perennial models rebase {shell_word(found.new.name)} --status")
 
 
 def _compared(found: Rebase, *, with_next: bool = True) -> None:
@@ -136,7 +134,7 @@ def _moved(found: Rebase, *, is_back: bool) -> None:
     say(f"{there.name} is model {there.id} now, with version {there.version} in production.")
     say(f"The other one is {beside.name}.")
     if not is_back:
-        say(f"To go back:\n  perennial models rebase {shlex.quote(there.name)} --back")
+        say(f"To go back:\n  perennial models rebase {shell_word(there.name)} --back")
 
 
 def _commands(found: Rebase) -> None:
@@ -146,9 +144,9 @@ def _commands(found: Rebase) -> None:
         return
     say("Send these batches again, each as the file that was sent then:")
     for one in again:
-        named = "" if one.name is None else f" --name {shlex.quote(one.name)}"
+        named = "" if one.name is None else f" --name {shell_word(one.name)}"
         drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
-        say(f"  perennial submit {shlex.quote(found.new.name)} FILE{named}{drop}")
+        say(f"  perennial submit {shell_word(found.new.name)} FILE{named}{drop}")
         say(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
 
 

@@ -13,6 +13,7 @@ from perennial.cli.command import Shell, command
 from perennial.cli.output import complain, fields, say
 from perennial.errors import APIError, Forbidden, NotFound
 from perennial.shapes import as_json
+from perennial.text import one_line
 from perennial.types import ListedModel
 
 
@@ -45,7 +46,7 @@ def login(shell: Shell, key: str | None) -> None:
             scope = "scrape"
     where = config.store(profile, url, key)
     kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    who = f" as {owner} ({scope})" if owner else ""
+    who = f" as {one_line(owner)} ({scope})" if owner else ""
     shell.answer(kept, lambda: say(f"Logged in to {url}{who}; the key is in {where}."))
 
 
@@ -121,7 +122,7 @@ def _attention(models: list[ListedModel]) -> None:
 
     for model in models:
         for entry in model.attention:
-            say(f"\n{model.name}: " + "\n".join(words.attention(model.name, entry)))
+            say(f"\n{one_line(model.name)}: " + "\n".join(words.attention(model.name, entry)))
 
 
 @command("open", short_help="Open the service's page in a browser.")

@@ -16,6 +16,8 @@ import click
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import complain, fields, say
+from perennial.guard import shell_word
+from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
 from perennial.words import by_commands, duration
@@ -76,7 +78,8 @@ def submit(
         follow(shell, client, handle, timeout)
         return
     number = handle.task.number if handle.task else "?"
-    said = f"Task {number} of {model} is job {handle.id}. Follow it with: perennial jobs watch {handle.id}"
+    job = shell_word(handle.id)
+    said = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
     shell.answer({"task": handle.task, "job": handle.job}, lambda: say(said))
 
 
@@ -129,5 +132,6 @@ def _report(report: Report) -> None:
     if data is not None and data.few:
         rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
     fields(rows)
-    for text in (*report.notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
+    notes = (one_line(note) for note in report.notes)
+    for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
         say(text)

@@ -8,7 +8,9 @@ import click
 
 from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.following import follow
-from perennial.cli.output import Cell, fields, say, table, when
+from perennial.cli.output import Cell, confirm, fields, say, table, when
+from perennial.guard import shell_word
+from perennial.text import one_line
 from perennial.types import Task
 from perennial.words import by_commands, found_in, left_out
 
@@ -59,7 +61,7 @@ def _show(task: Task) -> None:
     ]
     fields(rows)
     for note in task.report.notes or []:
-        say(note)
+        say(one_line(note))
     for warning in (*task.warnings, *left_out(task.report)):
         say(f"warning: {by_commands(warning)}")
     for text in found_in(task):
@@ -97,7 +99,7 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
     handle = client.tasks.relearn(model, task, recipe=recipe)
     if detach:
         shell.answer(
-            handle.job, lambda: say(f"Job {handle.id}: follow it with perennial jobs watch {handle.id}")
+            handle.job, lambda: say(f"Follow the job with: perennial jobs watch {shell_word(handle.id)}")
         )
         return
     follow(shell, client, handle)
@@ -110,9 +112,7 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
 def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
     """Remove a batch's images; what was learned stays."""
     if not yes:
-        click.confirm(
-            f"Remove all images of task {task} of {model}? It cannot be learned again", abort=True, err=True
-        )
+        confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
     shell.client().tasks.delete_data(model, task)
     shell.answer(
         {"model": model, "task": task, "deleted": True},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
-from perennial.errors import PerennialError
+from perennial.answers import read_json
+from perennial.cli.unpack import opened
+from perennial.errors import BadAnswer, PerennialError
+from perennial.guard import safe_filename, whole_number
+from perennial.text import one_line
 
 INPUT = "images"
 
@@ -17,51 +19,64 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
     """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; returns `<model>`.
 
     Raises:
+        BadAnswer: a name in the archive is no name of a file, or its documents are not those of a model.
         PerennialError: the archive has no model.onnx.
     """
-    root = folder / model
-    target = root / str(version)
+    root = folder / safe_filename(model)
+    target = root / str(whole_number(version, "version"))
     target.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(archive) as opened:
-        names = set(opened.namelist())
-        if not names >= {"model.onnx", "labels.json", "config.json"}:
+    with opened(archive) as package:
+        if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
             raise PerennialError(
-                f"The download has no model.onnx and labels.json; it holds {', '.join(sorted(names))}."
+                f"The download has no model.onnx and labels.json; it holds {', '.join(package.names)}."
             )
-        for name in sorted(names):
+        for name in package.names:
             if name == "model.onnx" or name.startswith(
                 "model.onnx."
             ):  # with weights beside it where they are large
-                with opened.open(name) as source, (target / Path(name).name).open("wb") as file:
-                    shutil.copyfileobj(source, file)
-        labels = json.loads(opened.read("labels.json"))
-        config = json.loads(opened.read("config.json"))
-    outputs = {str(name): [str(label) for label in each] for name, each in labels.items()}
+                package.write(name, target)
+        labels, config = read_json(package.read("labels.json")), read_json(package.read("config.json"))
+    outputs = _outputs(labels)
+    text = config_text(model, config, outputs)
     for name, each in outputs.items():
-        (root / f"{name}.txt").write_text("\n".join(each) + "\n")
-    (root / "config.pbtxt").write_text(config_text(model, config, outputs))
+        (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
+    (root / "config.pbtxt").write_text(text)
     return root
+
+
+def _outputs(labels: Any) -> dict[str, list[str]]:
+    """Return the labels of each output, whose name becomes that of a file. Raises BadAnswer."""
+    if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
+        raise BadAnswer("labels.json of the download does not name the labels of each output.")
+    return {safe_filename(name): [one_line(str(label)) for label in each] for name, each in labels.items()}
 
 
 def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
     """Triton's description of the model: a batch of uint8 images in, probabilities out."""
-    shape = config["onnx"]["inputs"][INPUT]["shape"][
-        1:
-    ]  # the first dimension is the batch's, which Triton adds
+    try:
+        shape = config["onnx"]["inputs"][INPUT]["shape"][
+            1:
+        ]  # the first dimension is the batch's, which Triton adds
+        sides = [whole_number(side, "side of an image") for side in shape]
+        flags = [
+            str(name) for name, each in config["onnx"].get("outputs", {}).items() if each["dtype"] == "bool"
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadAnswer("config.json of the download does not describe an ONNX model.") from error
     lines = [
-        f'name: "{model}"',
+        f"name: {json.dumps(model)}",
         'backend: "onnxruntime"',
         "max_batch_size: 64",
-        f'input [{{ name: "{INPUT}", data_type: TYPE_UINT8, dims: [ {", ".join(map(str, shape))} ] }}]',
+        f'input [{{ name: "{INPUT}", data_type: TYPE_UINT8, dims: [ {", ".join(map(str, sides))} ] }}]',
         "output [",
         ",\n".join(
-            f'  {{ name: "{name}", data_type: TYPE_FP32, dims: [ {len(each)} ], label_filename: "{name}.txt" }}'
+            f"  {{ name: {json.dumps(name)}, data_type: TYPE_FP32, dims: [ {len(each)} ], "
+            f"label_filename: {json.dumps(f'{name}.txt')} }}"
             for name, each in outputs.items()
         )
         + "".join(
-            f',\n  {{ name: "{name}", data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ shape: [ ] }} }}'
-            for name, each in config["onnx"].get("outputs", {}).items()
-            if each["dtype"] == "bool"
+            f",\n  {{ name: {json.dumps(name)}, data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ shape: [ ] }} }}"
+            for name in flags
         ),
         "]",
         "dynamic_batching { }",

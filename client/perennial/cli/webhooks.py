@@ -10,6 +10,8 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.output import Cell, complain, fields, say, table, when
+from perennial.guard import shell_word
+from perennial.text import one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial, types
@@ -105,7 +107,10 @@ def disable(shell: Shell, webhook: str) -> None:
     """Send nothing more; what happens meanwhile is not told later."""
     found = shell.client().webhooks.update(webhook, enabled=False)
     shell.answer(
-        found, lambda: say(f"Nothing is sent to {found.url} until `perennial webhooks enable {webhook}`.")
+        found,
+        lambda: say(
+            f"Nothing is sent to {found.url} until `perennial webhooks enable {shell_word(webhook)}`."
+        ),
     )
 
 
@@ -162,13 +167,12 @@ def _outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> in
 
     def show() -> None:
         if found.state == "delivered":
-            say(f"{found.type} was delivered: the receiver answered {found.status}.")
+            say(f"{one_line(found.type)} was delivered: the receiver answered {found.status}.")
         elif found.attempts:
-            complain(f"{found.type} was not taken. {found.error}")
+            complain(one_line(f"{found.type} was not taken. {found.error}"))
         else:
-            complain(
-                f"{found.type} still waits: `perennial webhooks deliveries {found.webhook}` shows how it goes."
-            )
+            asked = f"perennial webhooks deliveries {shell_word(found.webhook)}"
+            complain(one_line(f"{found.type} still waits: `{asked}` shows how it goes."))
 
     shell.answer(found, show)
     return 0 if found.state == "delivered" else 1

@@ -2,45 +2,41 @@
 
 Reads what is asked as a line of JSON and writes what comes of it (`core.protocol.hub`). It ends with its
 caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of huggingface_hub and its
-environment; that library's own download begins anew after a kill, so the bytes are fetched here, by Range
-from where an earlier attempt ended. Nothing that is said has an address or a token in it.
+environment; that library's own download begins anew after a kill, and follows wherever a hub leads, so the bytes are
+fetched here (`core.work.hub.guarded_hub`), by Range from where an earlier attempt ended. What a hub names (a commit, a
+digest, a size) is taken only in its plain form. Nothing that is said has an address or a token in it.
 """
 
 import hashlib
 import os
+import re
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import httpx2
-from huggingface_hub import (
-    HfApi,
-    constants,
-    get_hf_file_metadata,
-    get_session,
-    get_token,
-    hf_hub_url,
-    hf_raise_for_status,
-)
-from huggingface_hub.errors import (
-    FileMetadataError,
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import constants, get_token
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from core import disk
 from core.protocol.document import Document
 from core.protocol.hub import DownloadAsked, DownloadBegun, Downloaded, DownloadFailed
 from core.work.hub import unfinished
+from core.work.hub.guarded_hub import GuardedHub, HubRefused, HubStatus
 
 CHUNK_BYTES = 64 << 10
 TRIES = 5
 """Requests in a row that bring nothing, before the download fails."""
 PAUSE_S = 1.0
-_SHA256_DIGITS, _SHA1_DIGITS = 64, 40
+_SHA256_DIGITS = 64
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SIZE = re.compile(r"[0-9]{1,15}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class Failed(Exception):
@@ -69,27 +65,24 @@ def download(asked: DownloadAsked) -> Downloaded:
     Raises:
         Failed: it cannot be had.
     """
-    try:
-        info = HfApi().model_info(asked.repository, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        names = {sibling.rfilename for sibling in info.siblings or []}
-        if asked.file not in names:
-            raise Failed(f"The repository {asked.repository} has no {asked.file}, and nothing else is read")
-        revision = str(info.sha)
-        url = hf_hub_url(asked.repository, asked.file, revision=revision)
-        told = get_hf_file_metadata(url, token=get_token(), retry_on_errors=True)
-    except OfflineModeIsEnabled:
-        raise Failed("HF_HUB_OFFLINE is set where the worker runs") from None
-    except RepositoryNotFoundError:
-        raise Failed(
-            f"The Hub has no repository {asked.repository}, or shows it only with a token (HF_TOKEN)"
-        ) from None
-    except HfHubHTTPError as error:
-        raise _refused(error) from None
-    except (httpx2.TransportError, FileMetadataError) as error:
-        raise _unreachable(error) from None
-    size, digest = told.size, told.etag or ""
-    if size is None or len(digest) not in (_SHA256_DIGITS, _SHA1_DIGITS):
-        raise Failed(f"The Hub names neither bytes nor digest of {asked.file}")
+    if constants.is_offline_mode():
+        raise Failed("HF_HUB_OFFLINE is set where the worker runs")
+    if not _REPOSITORY.fullmatch(asked.repository) or not _FILE.fullmatch(asked.file):
+        raise Failed(f"{asked.repository!r} is no repository of the Hub")
+    token = get_token()
+    with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
+        try:
+            return _download(hub, asked)
+        except (HubRefused, HubStatus) as error:
+            raise Failed(str(error)) from None
+        except httpx2.RequestError as error:
+            raise _unreachable(error) from None
+
+
+def _download(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
+    revision = _revision(hub, asked)
+    path_at_hub = f"/{asked.repository}/resolve/{revision}/{quote(asked.file)}"
+    size, digest = _described(hub, path_at_hub, asked.file)
     if size > asked.max_bytes:
         raise Failed(
             f"{asked.file} has {size} bytes; {asked.max_bytes} are taken here (PERENNIAL_MAX_FETCH_BYTES)"
@@ -98,14 +91,53 @@ def download(asked: DownloadAsked) -> Downloaded:
     path = folder / f"{asked.file}{unfinished.SUFFIX}"
     with unfinished.opened(path) as fd:
         _say(DownloadBegun(path=path, bytes=size))
-        _fetch(url, fd, size)
+        _fetch(hub, path_at_hub, fd, size)
         if _digest(path, size, len(digest)) != digest:
             path.unlink()
             raise Failed(f"What came is not what the Hub names: the digest of {asked.file} is another one")
     return Downloaded(path=path, revision=revision)
 
 
-def _fetch(url: str, fd: int, size: int) -> None:
+def _revision(hub: GuardedHub, asked: DownloadAsked) -> str:
+    """Return the newest commit of the repository, which has the file. Raises Failed."""
+    try:
+        info = hub.read_info(f"/api/models/{asked.repository}", constants.HF_HUB_ETAG_TIMEOUT)
+    except HubStatus as error:
+        if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
+            raise Failed(
+                f"The Hub has no repository {asked.repository}, or shows it only with a token (HF_TOKEN)"
+            ) from None
+        raise
+    revision = _value(info, "sha") or ""
+    siblings = info.get("siblings") if isinstance(info, dict) else None
+    if not _COMMIT.fullmatch(revision):
+        raise Failed(f"The Hub names no commit of {asked.repository}")
+    names = {_value(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+    if asked.file not in names:
+        raise Failed(f"The repository {asked.repository} has no {asked.file}, and nothing else is read")
+    return revision
+
+
+def _value(document: Any, name: str) -> str | None:
+    """Return a text of an object; None where it has none of that name."""
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _described(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
+    """Return the bytes of a file and its digest, as the hub names them. Raises Failed."""
+    timeout_s = constants.HF_HUB_ETAG_TIMEOUT
+    with hub.opened("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as answer:
+        headers = answer.headers
+        own_size = None if answer.is_redirect else headers.get("Content-Length")
+        size = headers.get("X-Linked-Size") or own_size or ""
+        digest = (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
+    if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
+        raise Failed(f"The Hub names neither bytes nor digest of {file}")
+    return int(size), digest
+
+
+def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
     """Append until the file has `size` bytes."""
     idle = 0
     while (have := os.fstat(fd).st_size) != size:
@@ -113,13 +145,13 @@ def _fetch(url: str, fd: int, size: int) -> None:
             os.ftruncate(fd, 0)
             continue
         try:
-            _append(url, fd, have, size)
-        except HfHubHTTPError as error:
-            if error.response.status_code < 500 or idle == TRIES:
-                raise _refused(error) from None
-        except httpx2.TransportError as error:
+            _append(hub, path_at_hub, fd, have, size)
+        except HubStatus as error:
+            if error.status < 500 or idle == TRIES:
+                raise
+        except httpx2.TransportError:
             if idle == TRIES:
-                raise _unreachable(error) from None
+                raise
         if os.fstat(fd).st_size == have:
             if idle == TRIES:
                 raise Failed("The Hub sends nothing")
@@ -129,15 +161,11 @@ def _fetch(url: str, fd: int, size: int) -> None:
             idle = 0
 
 
-def _append(url: str, fd: int, have: int, size: int) -> None:
+def _append(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
     """One request for the bytes from `have` on; a server that begins at another byte is taken from the
     beginning."""
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
-        hf_raise_for_status(response)
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    with hub.opened("GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
         begins = response.headers.get("Content-Range", "")
         if have and not (response.status_code == 206 and begins.startswith(f"bytes {have}-")):
             os.ftruncate(fd, 0)
@@ -159,10 +187,6 @@ def _digest(path: Path, size: int, digits: int) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _refused(error: HfHubHTTPError) -> Failed:
-    return Failed(f"The Hub answered with status {error.response.status_code}")
 
 
 def _unreachable(error: Exception) -> Failed:

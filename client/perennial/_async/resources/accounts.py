@@ -7,7 +7,7 @@ from typing import Literal
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
-from perennial.paths import path
+from perennial.guard import path
 
 Scope = Literal["read", "write", "admin", "scrape"]
 

@@ -13,7 +13,7 @@ from perennial._async.upload import ANSWER_S, streamed
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ConfigError
-from perennial.paths import path
+from perennial.guard import path
 from perennial.transfer import FileSource, Progress, content_digest
 
 

@@ -11,7 +11,7 @@ from perennial._async.download import download
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial.bars import shown_transfer
-from perennial.paths import path
+from perennial.guard import path
 from perennial.transfer import Downloaded, Progress
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perennial import types
 from perennial._async.http import AsyncHttp
-from perennial.paths import path
+from perennial.guard import path
 
 
 class AsyncMetrics:

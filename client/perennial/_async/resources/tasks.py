@@ -12,7 +12,7 @@ from perennial._async.upload import Batch, submit
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ArchiveRejected, Invalid
-from perennial.paths import path
+from perennial.guard import path
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Progress, source_of
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
-from perennial.paths import path
+from perennial.guard import path
 
 
 class AsyncUploads:

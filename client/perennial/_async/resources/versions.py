@@ -12,7 +12,7 @@ from perennial._async.download import download
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
-from perennial.paths import path
+from perennial.guard import path, safe_filename
 from perennial.transfer import Downloaded, Progress
 
 Image = str | os.PathLike[str] | bytes
@@ -87,25 +87,28 @@ class AsyncVersions:
         *,
         format: str = "safetensors",
         progress: bool | Progress = False,
+        max_bytes: int | None = None,
     ) -> Downloaded:
         """Fetch a version as a zip; what an earlier call left goes on, and its sha256 is verified.
 
         Args:
             to: the file; None: `<model>-<version>.zip` in the working directory.
             format: safetensors, or what else the service offers (onnx).
+            max_bytes: that it may have; None: 16 GiB.
 
         Raises:
             DigestMismatch: the bytes are not those that the service named.
+            BadAnswer: it is larger, or the service names a file that would lie elsewhere.
             Invalid: it cannot be had in this format, and why; `code` is export-unavailable.
         """
         wanted = "production" if version is None else version
-        target = Path(to) if to is not None else Path(f"{model}-{wanted}.zip")
+        target = Path(to) if to is not None else Path()
         if target.is_dir():
-            target /= f"{model}-{wanted}.zip"
+            target /= safe_filename(f"{model}-{wanted}.zip")
         where = path("models", model, "versions", wanted, "download")
         params = None if format == "safetensors" else {"format": format}
         with shown_transfer(target.name, progress) as show:
-            return await download(self._http, where, target, params, show)
+            return await download(self._http, where, target, params, show, max_bytes)
 
     async def download_file(
         self, model: str, version: int | str, part: str, to: str | Path, *, progress: bool | Progress = False

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
-from perennial.paths import path
+from perennial.guard import path
 
 State = Literal["pending", "delivered", "failed"]
 

@@ -11,7 +11,7 @@ from perennial._sync.download import download
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial.bars import shown_transfer
-from perennial.paths import path
+from perennial.guard import path
 from perennial.transfer import Downloaded, Progress
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perennial import types
 from perennial._sync.http import Http
-from perennial.paths import path
+from perennial.guard import path
 
 
 class Metrics:

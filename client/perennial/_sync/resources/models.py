@@ -9,7 +9,7 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial.errors import Conflict
 from perennial.fields import ModelChanges, NewModel
-from perennial.paths import path
+from perennial.guard import path
 
 
 class Models:

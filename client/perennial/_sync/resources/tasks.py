@@ -12,7 +12,7 @@ from perennial._sync.upload import Batch, submit
 from perennial._sync.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ArchiveRejected, Invalid
-from perennial.paths import path
+from perennial.guard import path
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Progress, source_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perennial import types
 from perennial._sync.http import Ask, Http
-from perennial.paths import path
+from perennial.guard import path
 
 
 class Uploads:

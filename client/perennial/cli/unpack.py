@@ -1,0 +1,75 @@
+"""Files of a download, taken out of its zip within bounds: no name leads elsewhere, and nothing grows without end."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.errors import BadAnswer
+from perennial.guard import safe_filename
+
+MAX_ENTRIES = 1000
+MAX_GROWTH = 20
+"""Bytes that one byte of a download may become, from `FREE_BYTES` on: weights do not shrink in a zip."""
+FREE_BYTES = 64 << 20
+MAX_TEXT_BYTES = 64 << 20
+"""Of a file that is read into memory."""
+CHUNK_BYTES = 1 << 20
+
+
+class Package:
+    """A download that is open.
+
+    Attributes:
+        names: of its files, each of which is safe in a folder.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, archive_bytes: int) -> None:
+        self._archive = archive
+        self._left = max(FREE_BYTES, MAX_GROWTH * archive_bytes)
+        entries = archive.namelist()
+        if len(entries) > MAX_ENTRIES:
+            raise BadAnswer(f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken.")
+        self.names = sorted({safe_filename(name) for name in entries})
+
+    def write(self, name: str, folder: Path) -> None:
+        """Write one file into a folder. Raises BadAnswer where it unpacks to too much."""
+        with (folder / name).open("wb") as file:
+            for chunk in self._chunks(name):
+                file.write(chunk)
+
+    def read(self, name: str) -> bytes:
+        """Return a small file."""
+        content = bytearray()
+        for chunk in self._chunks(name):
+            content += chunk
+            if len(content) > MAX_TEXT_BYTES:
+                raise BadAnswer(f"{name} of the download has more than {MAX_TEXT_BYTES:,} bytes.")
+        return bytes(content)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        with self._archive.open(name) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                self._left -= len(chunk)
+                if self._left < 0:
+                    raise BadAnswer(
+                        "The download unpacks to far more than its size; the rest was not written."
+                    )
+                yield chunk
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Package]:
+    """Open a download.
+
+    Raises:
+        BadAnswer: it is no zip of plain files, or a damaged one.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield Package(archive, file.stat().st_size)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
+        raise BadAnswer(f"The download is no archive that can be read: {error}.") from error

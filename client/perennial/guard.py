@@ -1,0 +1,149 @@
+"""The doors through which values of the service leave this client: terminals, paths, shells and URLs.
+
+The client trusts no answer. A value becomes a line by `printable`, a file by `safe_filename`, a word of a suggested
+command by `shell_word`, and a path of the API by `path` or `same_origin`. Each refuses or escapes what could do
+anything else; a refusal is a `BadAnswer`, which is one sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from urllib.parse import quote, urlsplit
+
+from perennial.errors import BadAnswer
+from perennial.text import one_line, printable
+
+MAX_NAME_BYTES = 200
+"""Of a file's name: file systems take 255, and an ending follows."""
+MAX_ECHOED_CHARS = 2000
+"""Of a value that is sent back to the service."""
+_LAYOUT = "\n\t"
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|]+")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Devices of Windows, which no file can be named after."""
+_ECHOED = re.compile(r"[\x21-\x7e]+")
+
+
+def safe_filename(text: object) -> str:
+    """Return a name that makes a file in the folder it is joined to, and nowhere else.
+
+    Raises:
+        BadAnswer: it is no such name.
+    """
+    name = text if isinstance(text, str) else ""
+    is_safe = (
+        _NAME.fullmatch(name) is not None
+        and printable(name) == name
+        and not name.startswith((".", "-", " "))
+        and not name.endswith((".", " "))
+        and _RESERVED.fullmatch(name) is None
+        and len(name.encode()) <= MAX_NAME_BYTES
+    )
+    if not is_safe:
+        raise BadAnswer(
+            f"The service names a file {shown(text)}, which is no safe name. Nothing was written to it."
+        )
+    return name
+
+
+def shell_word(text: object) -> str:
+    """Return a value as one word of a suggested command, which no shell takes for anything else.
+
+    Raises:
+        BadAnswer: it begins with a hyphen, so a command would take it for an option, or it cannot be printed.
+    """
+    word = str(text)
+    if not word or word.startswith("-") or one_line(word) != word:
+        raise BadAnswer(f"The service names something {shown(text)}, which is no name or id.")
+    return shlex.quote(word)
+
+
+def path(*parts: str | int) -> str:
+    """Return `/v1/…` of these parts, each as one segment.
+
+    Raises:
+        BadAnswer: one of them would lead to another path.
+    """
+    for part in parts:
+        text = str(part)
+        if text in ("", ".", "..") or len(text) > MAX_ECHOED_CHARS or _has_surrogates(text):
+            raise BadAnswer(f"{shown(part)} is no name or id of the service.")
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def same_origin(location: str, base_url: str, below: str) -> str:
+    """Return the path that a `Location` names, if it is on the service itself.
+
+    Args:
+        base_url: of the service.
+        below: the path whose direct child it must be, such as `/v1/uploads/`.
+
+    Raises:
+        BadAnswer: it leads to another place.
+    """
+    try:
+        parts, base = urlsplit(location), urlsplit(base_url)
+        is_here = not parts.netloc or (parts.scheme, parts.netloc) == (base.scheme, base.netloc)
+    except ValueError:  # brackets that do not close
+        is_here = False
+    if is_here and location.startswith(base_url):
+        location = location[len(base_url) :]
+        parts = urlsplit(location)
+    child = parts.path.removeprefix(below) if is_here and parts.path.startswith(below) else ""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", child) or parts.query or parts.fragment:
+        raise BadAnswer(
+            f"The service sends this client to {shown(location)}, which is no path below {below}."
+        )
+    return below + child
+
+
+def whole_number(value: object, name: str) -> int:
+    """Return a number that names something, such as a version.
+
+    Raises:
+        BadAnswer: it is none, or below zero.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise BadAnswer(f"The service says {shown(value)} where the {name} should be a whole number.")
+    return value
+
+
+def header_number(value: str | None, name: str) -> int:
+    """Return the number of a header.
+
+    Raises:
+        BadAnswer: the header is missing, or is no number.
+    """
+    if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
+        raise BadAnswer(f"The service sends {shown(value)} as {name}, where a number belongs.")
+    return int(value)
+
+
+def echoed(value: str | None) -> str:
+    """Return a value that may be sent back to the service, such as an ETag or a cursor; else an empty text."""
+    text = value or ""
+    return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
+
+
+def json_text(text: str) -> str:
+    """Return JSON whose control and format characters are escaped: the same values, safe on a terminal."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(one if one in _LAYOUT or printable(one) == one else _escaped(one) for one in text)
+
+
+def shown(value: object) -> str:
+    """Return a refused value for an error: on one line, quoted, and short."""
+    text = one_line(str(value))
+    return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _has_surrogates(text: str) -> bool:
+    return any(unicodedata.category(one) == "Cs" for one in text)

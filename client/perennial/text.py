@@ -1,0 +1,32 @@
+"""Text that a terminal shows as it is: no escape sequence, no other control, nothing that turns its direction."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: controls, format characters, surrogates, separators of lines and paragraphs."""
+_PLAIN = frozenset("\n\t\u200c\u200d")
+"""Of them harmless: what lays out text, and what joins letters and pictures."""
+_ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with controls written out, such as `\x1b`; line ends and tabs stay."""
+    if text.isascii():
+        return _ASCII_CONTROL.sub(lambda found: _written_out(found[0]), text)
+    return "".join(one if one in _PLAIN or not _is_hidden(one) else _written_out(one) for one in text)
+
+
+def one_line(text: str) -> str:
+    """Return printable text on a single line, so that it cannot look like a line of this client's own."""
+    return printable(" ".join(text.split()))
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -1,0 +1,164 @@
+"""A hostile service against every command of the client: what it says stays inside, and ends as a sentence."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import hostile_service
+import pytest
+from hostile_answers import HOSTILE, Hostile
+from hostile_service import HostileService, Reply, Request
+from sample_answers import honest, sample_answer
+
+from perennial import Perennial
+from perennial.cli.main import cli, run
+
+MIB = 1 << 20
+COMMANDS = (
+    "whoami", "status", "open birds", "login --key pk_x", "models list", "models create birds", "models show birds",
+    "models set birds --min-acc 0.5", "models rm birds --yes", "models memory birds", "models memory birds --delete",
+    "models rebase birds --base random", "models rebase birds --status", "models rebase birds --finish --yes",
+    "models rebase birds --back --yes", "submit birds batch.zip --timeout 0.02", "submit birds batch.zip --detach",
+    "submit birds batch.zip --check", "uploads list", "uploads rm upl_1", "tasks list birds", "tasks show birds 1",
+    "tasks continue birds 1", "tasks discard birds 1", "tasks relearn birds 1 --detach",
+    "tasks delete-data birds 1 --yes", "jobs list", "jobs show job_1", "jobs watch job_1 --timeout 0.02",
+    "jobs logs job_1", "jobs logs job_1 -f", "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
+    "jobs retry job_1 --detach", "versions list birds", "versions show birds 1", "versions note birds 1 fine",
+    "versions diff birds 1 1", "compare birds 1 1", "compare birds 1 1 --images negative", "download birds -v 1",
+    "download birds -v 1 --layout files -o files", "download birds -v 1 --layout triton -o triton",
+    "predict birds photo.png", "promote birds 1", "rollback birds --to 1", "follow birds", "metrics birds", "methods",
+    "methods der", "bases upload base.safetensors --architecture small-cnn", "bases list", "bases show bas_1",
+    "bases rm bas_1", "bases architectures", "webhooks list", "webhooks create https://example.org/",
+    "webhooks rotate wh_1", "webhooks show wh_1", "webhooks rm wh_1", "webhooks disable wh_1", "webhooks enable wh_1",
+    "webhooks test wh_1", "webhooks deliveries wh_1", "webhooks redeliver wh_1 dlv_1", "keys list", "keys create ci",
+    "keys revoke key_1", "audit", "usage", "usage --by owner",
+)  # fmt: skip
+BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
+"""Commands that read no body of an answer, and so may end with 0."""
+WITHOUT_A_SERVICE = {"logout", "completion"}
+ENDLESS_BYTES = 16 * MIB
+"""What a client may take of an endless answer, what lies in buffers of the system included."""
+FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton"}
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[HostileService]:
+    with hostile_service.running() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileService) -> None:
+    """A client that waits for nothing and has small bounds, in a folder with something to send."""
+    for module in ("http", "upload", "download", "stream", "job"):
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+    monkeypatch.setattr("perennial.cli.webhooks.ATTEMPT_S", 0.0)
+    for defaults in (Perennial.__init__.__kwdefaults__,):
+        monkeypatch.setitem(defaults, "max_retries", 1)
+    monkeypatch.setattr("perennial._sync.http.MAX_ANSWER_BYTES", MIB)
+    monkeypatch.setattr("perennial._sync.http.MAX_PAGES", 20)
+    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (MIB,))
+    monkeypatch.setattr("webbrowser.open", lambda page: page.startswith(service.url))
+    monkeypatch.setenv("PERENNIAL_URL", service.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", "pk_secret")
+    client = _shared_client()
+    monkeypatch.setattr("perennial._sync.http.new_client", lambda: client)
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("batch.zip", "photo.png", "base.safetensors"):
+        (work / name).write_bytes(b"some bytes")
+    monkeypatch.chdir(work)
+
+
+def _shared_client() -> Any:
+    """One client with its certificates for all commands: they take long to load."""
+    from perennial._sync.waiting import new_client
+
+    if not _CLIENT:
+        _CLIENT.append(new_client())
+        _CLIENT[0].close = lambda: None
+    return _CLIENT[0]
+
+
+_CLIENT: list[Any] = []
+
+
+def against(hostile: Hostile) -> Callable[[Request], Reply]:
+    """Answer every request in a hostile way."""
+
+    def answer(request: Request) -> Reply:
+        bare = request.target.partition("?")[0]
+        found = sample_answer(request.method, request.target)
+        reply = hostile.reply({} if found is None else found)
+        is_head = request.method == "HEAD" and isinstance(reply, bytes)
+        if bare.endswith("/download") and not hostile.is_false:
+            return honest(request)
+        return bytes(reply).partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if is_head else reply  # type: ignore[arg-type]
+
+    return answer
+
+
+def require_clean(told: str, command: str) -> None:
+    """Nothing that a terminal obeys, and no traceback."""
+    assert "Traceback" not in told, told
+    for one in set(told) - {"\n", "\t", "\u200c", "\u200d"}:
+        assert unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, (command, one, told[:500])
+
+
+def outside(folder: Path) -> set[str]:
+    """Files beside the working folder that no command makes."""
+    return {one.name for one in folder.iterdir()} - {"work", "home"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_answer_does_any_harm(
+    service: HostileService,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hostile = HOSTILE[name]
+    service.answer = against(hostile)
+    for number, command in enumerate(COMMANDS):
+        service.forget()
+        monkeypatch.setattr("perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0)
+        more = ["--json"] if number % 3 == 0 else []
+        status = run([*command.split(), *more])
+        out, err = capsys.readouterr()
+        require_clean(out + err, command)
+        assert service.sent < ENDLESS_BYTES, command
+        assert len(service.requests) < hostile_service.MOST_REQUESTS, command
+        if hostile.is_false and not BODILESS.match(command):
+            assert status != 0, (command, out, err)
+        if status != 0:
+            assert (err + out).strip(), command
+        work = {one.name for one in Path().iterdir()}
+        assert {one for one in work if not one.endswith(".part")} <= FILES, command
+    assert outside(tmp_path) == set()
+
+
+def test_every_command_ends_with_0_where_the_service_is_honest(
+    service: HostileService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the others would show nothing."""
+    service.answer = honest
+    ended = {command: (run(command.split()), capsys.readouterr().err) for command in COMMANDS}
+    assert {command: end for command, end in ended.items() if end[0] != 0} == {}
+    assert len(HOSTILE) >= 60
+    assert all(one.headers["authorization"] == "Bearer pk_secret" for one in service.requests[-5:])
+
+
+def test_every_command_that_asks_a_service_is_in_the_table() -> None:
+    tried = {" ".join(command.split()[:2]) for command in COMMANDS} | {one.split()[0] for one in COMMANDS}
+    context = click.Context(cli)
+    from perennial.cli.main import COMMANDS as NAMES
+
+    for name in set(NAMES) - WITHOUT_A_SERVICE:
+        found = cli.get_command(context, name)
+        inner = [f"{name} {one}" for one in found.commands] if isinstance(found, click.Group) else [name]
+        assert set(inner) <= tried, inner
