@@ -42,7 +42,7 @@ class Rest(Perennial):
         """Return the JSON of all items of a list, unchanged."""
         return list(self._http.pages(dict[str, Any], path))
 
-    def versions(self, model: str) -> list[Json]:
+    def read_versions(self, model: str) -> list[Json]:
         """Return the JSON of all versions of a model, each with everything that is known of it."""
         path = f"/v1/models/{model}/versions"
         return [self.get(f"{path}/{item['number']}") for item in self.items(path)]

@@ -93,7 +93,7 @@ def learned(client: Rest, base: str) -> Callable[[str], list[Json]]:
     @cache
     def learn_in(scenario: str) -> list[Json]:
         create(client, scenario, scenario, base, METHOD)
-        return client.versions(scenario)
+        return client.read_versions(scenario)
 
     return learn_in
 
@@ -197,7 +197,7 @@ def test_the_service_and_the_unpacked_download_answer_alike(
 def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base: str) -> None:
     quadratic = {**METHOD, "gradient": "none"}  # never below zero
     create(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})
-    first, second = client.versions("gated")[1:]
+    first, second = client.read_versions("gated")[1:]
     assert (first["status"], second["status"]) == ("published", "held")
     assert first["gate"]["checks"][0]["value"] is None
     (check,) = [check for check in second["gate"]["checks"] if not check["passed"]]

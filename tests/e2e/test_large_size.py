@@ -238,7 +238,7 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
         return {name: seen(by, name) for name in methods}
 
     def seen(by: Rest, name: str) -> Json:
-        versions = by.versions(name)
+        versions = by.read_versions(name)
         return {
             "matrix": by.get(f"/v1/models/{name}/metrics")["accuracy_matrix"],
             "parts": {v["number"]: {p["name"]: p["sha256"] for p in v["parts"]} for v in versions},

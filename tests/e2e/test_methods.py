@@ -85,7 +85,7 @@ def test_a_base_of_random_weights_is_made_by_the_first_task_with_a_warning(
 ) -> None:
     warnings = client.get("/v1/models/dlcft/tasks/1")["warnings"]
     assert any("random weights" in text for text in warnings), warnings
-    first, second = client.versions("dlcft")[1:]
+    first, second = client.read_versions("dlcft")[1:]
     frozen = [{p["sha256"] for p in v["parts"] if p["type"] == "backbone"} for v in (first, second)]
     assert frozen[0] == frozen[1] and math.isfinite(second["manifest"]["forecast"]["predicted"])
 

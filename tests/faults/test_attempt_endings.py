@@ -179,7 +179,7 @@ def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
 def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def publish(_db: Any, _store: Any, _claim: Any, result: Path) -> Any:
+    def publish(_db: Any, _store: Any, _claim: Any, result: Path, _cache: Path) -> Any:
         calls.append(result)
         if len(calls) < 3:
             raise Unavailable("store")
