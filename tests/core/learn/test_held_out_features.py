@@ -54,7 +54,7 @@ def answered(learned: Learned) -> dict[str, dict[str, torch.Tensor]]:
     return {one["file"]: load_file(learned.folder / one["file"]) for one in learned.result["answers"]}
 
 
-@pytest.mark.parametrize("method", ["er", "icarl"])
+@pytest.mark.parametrize("method", ["er", pytest.param("icarl", marks=pytest.mark.campaign)])
 def test_stored_answers_of_the_parent_stand_for_its_pass(
     bench: Bench, passes: list[torch.Tensor], method: str
 ) -> None:
@@ -112,7 +112,9 @@ def with_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
     return {**spec, "history": history}
 
 
-@pytest.mark.parametrize("scenario", ["class", "task", "data"])
+@pytest.mark.parametrize(
+    "scenario", ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("task", "data"))]
+)
 def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     bench: Bench, passes: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch, scenario: str
 ) -> None:

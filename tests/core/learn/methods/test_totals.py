@@ -26,18 +26,19 @@ def totals_of(learned: Learned) -> str:
     ("scenario", "method"),
     [
         ("class", {"name": "analytic"}),
-        ("task", {"name": "analytic"}),
+        pytest.param("task", {"name": "analytic"}, marks=pytest.mark.campaign),
         ("data", {"name": "analytic", "keep": "sums", "projection": 7}),
-        ("class", {"name": "analytic", "head": "ncm"}),
-        ("class", {"name": "analytic", "head": "ridge", "balanced": False}),
+        pytest.param("class", {"name": "analytic", "head": "ncm"}, marks=pytest.mark.campaign),
+        pytest.param(
+            "class", {"name": "analytic", "head": "ridge", "balanced": False}, marks=pytest.mark.campaign
+        ),
     ],
 )
 def test_a_stream_of_updates_from_totals_has_the_bits_of_one_from_all_parts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, scenario: str, method: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(
-        analytic, "LEFT_OUT", 24
-    )  # fewer examples of each class are drawn as classes are added
+    # Fewer examples of each class are drawn as classes are added.
+    monkeypatch.setattr(analytic, "LEFT_OUT", 24)
     bench.scenario = scenario
     by_parts = bench.learn_tasks(3, method=method)
     by_totals = [by_parts[0]]

@@ -85,7 +85,7 @@ def wait_for(condition: Callable[[], object], networks: Networks) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # tests/api/routes/test_predict.py shows it over HTTP
 def test_a_version_that_is_asked_often_answers_by_its_graph_and_says_the_same(header, made) -> None:
     networks = made()
     by_network, engine = ask(networks, header)
