@@ -1,4 +1,4 @@
-"""What the machine has: the memory and the CPUs that this process and its children may use, and its GPUs."""
+"""Resources of the machine: the memory and the CPUs that this process and its children may use, and its GPUs."""
 
 import os
 import re

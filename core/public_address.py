@@ -39,7 +39,7 @@ _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
      "metadata.azure.internal", "metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"}
 )  # fmt: skip
-"""What clouds call the service that hands out their machines' keys; some resolve to public addresses."""
+"""Names of services that hand out keys to machines of a cloud; some resolve to public addresses."""
 
 
 class Refused(Exception):
@@ -128,7 +128,7 @@ def lookup(host: str, port: int) -> list[str]:
 
 
 def is_metadata_name(host: str) -> bool:
-    """Whether a name is that of a service which hands out keys to machines of a cloud."""
+    """Tell if a name is that of a service which hands out keys to machines of a cloud."""
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 

@@ -44,11 +44,11 @@ class DeviceWatch:
         self._losses = 0
         self.device = Device("cpu")
         self.warning: str | None = None
-        """Why jobs run on the CPU though the machine has a GPU driver; for their logs."""
+        """The reason that jobs run on the CPU though the machine has a GPU driver; for their logs."""
 
     @property
     def offer(self) -> Offer:
-        """What to claim jobs for."""
+        """Resources to claim jobs for."""
         return Offer(self.device.kind, self.device.gpus)
 
     def is_ready(self) -> bool:

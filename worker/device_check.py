@@ -23,7 +23,7 @@ _SIDE = 256
 
 
 class DeviceReport(TypedDict):
-    """What was found. problem: why CUDA cannot be used here; null: it can, or the check was not asked for it.
+    """Result of a check. problem: why CUDA cannot be used here; null: it can, or the check was not asked for it.
 
     `driver` and `torch` are versions; memory is in bytes, of the first GPU, and null without one.
     """

@@ -1,7 +1,7 @@
 """Takes jobs from workers that died, and not from those that could not renew their lease for an outage.
 
 When the database was out for longer than a lease, every lease has run out by the time it answers again, though the
-workers live. Whoever looks first would take all jobs from the others, each time as a strike. So nothing is taken until
+workers live. The first to look would take all jobs from the others, each time as a strike. So nothing is taken until
 the database has answered for half a lease.
 
 A worker reports since when it has answered, and one that begins goes on from there: workers that die young would

@@ -3,7 +3,7 @@
 A turn at the process that holds torch costs about as much for one image as for some. So what an owner's requests have
 decoded waits until the process is free, and then goes there together; where it is free at once, up to `GATHER_S` for
 requests whose images are being decoded. Turns are fair between owners (`api.turns`). A turn that fails is repeated for
-each of its requests alone: what is wrong with one of them is told to no other.
+each of its requests alone: an error of one of them reaches no other.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Gathering:
             self._changed[owner].set()
 
     async def _ask_for(self, owner: str) -> None:
-        """Ask for an owner until nothing of his waits."""
+        """Ask for an owner until none of their images waits."""
         self._changed[owner] = asyncio.Event()
         try:
             while self._has_waiting(owner):
@@ -126,7 +126,7 @@ class Gathering:
                     await changed.wait()
 
     def _gather(self, owner: str) -> list[_Piece]:
-        """What is asked about in one turn: the piece that has waited longest, and others with the same question."""
+        """Return the pieces of one turn: the one that has waited longest, and others with the same question."""
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
         most = SHARED_IMAGES if self._is_shared(owner) else GATHER_IMAGES
         chosen = waiting[:1]

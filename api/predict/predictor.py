@@ -206,7 +206,7 @@ class Predictor:
     async def _answers(
         self, owner: str, header: bytes, manifest: bytes, found: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
-        """What the decoder found, and the answer to each decoded image of it."""
+        """Findings of the decoder, and the answer to each image that it decoded."""
         pixels = [one for one in found if isinstance(one, bytes)]
         if not pixels:
             return found, Answered()
@@ -230,7 +230,7 @@ class Predictor:
 
 
 def _header(owner: str, question: Question, turn_s: float) -> bytes:
-    """What is asked about images, as `core.work.predict.answers` reads it."""
+    """A question about images, as `core.work.predict.answers` reads it."""
     header = {
         "owner": owner,
         "version_id": question.version_id,

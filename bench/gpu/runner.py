@@ -40,7 +40,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Options:
-    """How a call runs.
+    """Options of a call.
 
     Attributes:
         tiny: sizes that show that the code runs, and no figure.

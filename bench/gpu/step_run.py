@@ -25,7 +25,7 @@ PROCESSES = 8
 
 @dataclass
 class StepRun:
-    """What a step gets, and where it reports to.
+    """The input of a step, and the place that it reports to.
 
     Attributes:
         device: `cuda`, `cpu` or `sim`.

@@ -1,4 +1,4 @@
-"""What an update costs as its model ages: streams of updates, each of ten new classes or of more images of known ones.
+"""Measures the cost of an update as its model ages: updates of ten new classes each, or of more images of known ones.
 
     python -m bench.service.age [--updates 60] [--methods analytic er] [--scenarios class data] [--side 32]
 
@@ -50,7 +50,7 @@ NAMES = ("seconds", "job_cpu_s", "worker_cpu_s", "statements", "requests", "new_
 
 @dataclass(frozen=True)
 class Figures:
-    """What one update cost."""
+    """The cost of one update."""
 
     seconds: float
     job_cpu_s: float

@@ -22,7 +22,7 @@ Status = Literal["up", "none", "device lost"]
 
 @dataclass(frozen=True)
 class Device:
-    """What a worker runs jobs on: cpu or cuda, how many CUDA devices, and why they cannot be used, if so."""
+    """A device of jobs: cpu or cuda, the number of CUDA devices, and the problem that keeps them from use, if any."""
 
     kind: str
     gpus: int = 0

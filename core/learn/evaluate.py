@@ -160,7 +160,7 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
 
 
 def batch_size(images: Tensor) -> int:
-    """How many of these images [N, S, S, C], or features [N, D], are measured in one pass."""
+    """Return how many of these images [N, S, S, C], or features [N, D], are measured in one pass."""
     if images.dim() == 2:
         return BATCH
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))

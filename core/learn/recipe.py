@@ -110,7 +110,7 @@ class MergeRecipe(Strict):
 
 
 class ResourcesRecipe(Strict):
-    """Where a job may run: on any worker, on a CPU, or on a worker with so many CUDA devices (`gpus`).
+    """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices (`gpus`).
 
     `resume`: "same" continues an interrupted job only on the kind of device that it was begun on, since another one
     computes other bits; "any" continues it anywhere, and the manifest names both.

@@ -64,7 +64,7 @@ _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
 class Offer(NamedTuple):
-    """What a worker runs jobs on: `device` cpu, cuda or auto (either), and how many CUDA devices."""
+    """Resources that a worker offers: `device` cpu, cuda or auto (either), and the number of CUDA devices."""
 
     device: str = "auto"
     gpus: int = 1

@@ -42,7 +42,7 @@ from core.work.totals import make_key as make_totals_key
 
 @dataclass(frozen=True)
 class StoredAnswers:
-    """Where the parent's answers on a task are: a blob, and the place in it."""
+    """Location of the parent's answers on a task: a blob, and the place in it."""
 
     sha256: str
     place: Place

@@ -10,7 +10,7 @@ from typing import Any
 from hostile_service import Reply, http_answer
 
 Change = Callable[[str, Any], Any]
-"""What takes the place of a plain value, by the type of the field: text, number …"""
+"""Values that take the place of a plain one, by the type of the field: text, number …"""
 TEXTS = {
     "escape sequences": "\x1b[2J\x1b[1;1H\x1b]0;root@host\x07\x1b]52;c;cm0gLXJmIH4=\x07\x1bP$q\x1b\\birds",
     "link of OSC 8": "\x1b]8;;http://evil.test\x1b\\click\x1b]8;;\x1b\\",

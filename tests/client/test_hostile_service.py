@@ -40,7 +40,7 @@ BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-
 """Commands that read no body of an answer, and so may end with 0."""
 WITHOUT_A_SERVICE = {"logout", "completion"}
 ENDLESS_BYTES = 16 * MIB
-"""What a client may take of an endless answer, what lies in buffers of the system included."""
+"""Bytes that a client may take of an endless answer, those in buffers of the system included."""
 FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton"}
 
 

@@ -1,4 +1,4 @@
-"""What the machine has, as its files say it."""
+"""Resources of the machine, as its files name them."""
 
 import os
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What the steps do: a file for each subject, a function for each step."""
+"""Work of the steps: a file for each subject, a function for each step."""

@@ -30,7 +30,7 @@ GRAPH_WARM = 3
 
 @dataclass(frozen=True)
 class Load:
-    """What is trained: a network on `images` images of `size` pixels, in batches."""
+    """A training case: a network on `images` images of `size` pixels, in batches."""
 
     architecture: str
     size: int

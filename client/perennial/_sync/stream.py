@@ -67,5 +67,5 @@ def followed(
 
 
 def _is_old(number: int | None, after: int | None) -> bool:
-    """Whether an event came before: a stream that repeats itself would never end."""
+    """Tell if an event came before: a stream that repeats itself would never end."""
     return number is not None and after is not None and number <= after

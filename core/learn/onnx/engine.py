@@ -20,7 +20,7 @@ Probabilities = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Engine:
-    """What was found to answer as a version does.
+    """Something that answers as a version does.
 
     Attributes:
         name: as answers name it.

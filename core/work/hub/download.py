@@ -2,7 +2,7 @@
 
 Reads what is asked as a line of JSON and writes what comes of it (`core.protocol.hub`). It ends with its
 caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of huggingface_hub and its
-environment; that library's own download begins anew after a kill, and follows wherever a hub leads, so the bytes are
+environment; that library's own download starts over after a kill, and follows every redirect of a hub, so the bytes are
 fetched here (`core.work.hub.guarded_hub`), by Range from where an earlier attempt ended. What a hub names (a commit, a
 digest, a size) is taken only in its plain form. Nothing that is said has an address or a token in it.
 """

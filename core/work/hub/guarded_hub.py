@@ -128,7 +128,7 @@ class GuardedHub:
         raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
     def _following(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
-        """Where a redirect leads; None: it is none."""
+        """Return the target of a redirect; None: it is none."""
         location = answer.headers.get("Location")
         if answer.status_code not in (301, 302, 303, 307, 308) or location is None:
             return None
@@ -222,7 +222,7 @@ def _port(url: httpx2.URL) -> int:
 
 
 def _is_proxied(url: httpx2.URL) -> bool:
-    """Whether the environment names a proxy for it, which resolves names itself."""
+    """Tell if the environment names a proxy for it, which resolves names itself."""
     proxies = urllib.request.getproxies()
     return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(url.host)
 

@@ -94,7 +94,7 @@ class GraphMaker:
         command: starts the process that makes one; replaced in tests.
 
     Attributes:
-        notes: what the log of the service should say, taken by whoever writes it.
+        notes: what the log of the service should say, taken by the one who writes it.
     """
 
     def __init__(self, threads: int, command: Sequence[str] = COMMAND) -> None:

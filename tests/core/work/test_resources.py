@@ -1,4 +1,4 @@
-"""What jobs ask to run on, what workers have, and where an interrupted job goes on."""
+"""Resources that jobs ask for and workers offer, and the device on which an interrupted job continues."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ SLEEPS = "import sys; sys.stdin.buffer.read()"
 
 @pytest.fixture
 def header(tmp_path: Path) -> dict:
-    """What is asked of a version with four classes."""
+    """A question to a version with four classes."""
     architecture = {"name": "mlp", "hidden": [5]}
     network = build_network(architecture, ImageSpec(4, 1), "class", HeadSpec(tuple("abcd")), seed=3)
     with torch.no_grad():
