@@ -22,11 +22,12 @@ def api() -> None:
 
 
 def worker() -> None:
-    """Raise OSError where the worker of this host has lost its device, or its file was not touched lately."""
+    """Raise OSError where a worker of this host has lost its device, or their file was not touched lately."""
     folder = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data"))
-    touched, lost = folder / "worker-alive", folder / f"device-lost-{socket.gethostname()}"
-    if lost.exists() and time.time() - lost.stat().st_mtime <= MAX_AGE_S:
-        raise OSError(f"device lost: {lost.read_text().strip()}")
+    touched = folder / "worker-alive"
+    for lost in folder.glob(f"device-lost-{socket.gethostname()}_*"):
+        if time.time() - lost.stat().st_mtime <= MAX_AGE_S:
+            raise OSError(f"device lost: {lost.read_text().strip()}")
     age_s = time.time() - touched.stat().st_mtime
     if age_s > MAX_AGE_S:
         raise OSError(f"{touched} was last touched {age_s:.0f} s ago")

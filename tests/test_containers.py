@@ -339,7 +339,8 @@ def test_a_worker_whose_device_is_lost_is_not_healthy_and_the_check_says_why(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
     (tmp_path / "worker-alive").touch()
-    lost = lost_file(tmp_path)
+    healthy, lost = (lost_file(tmp_path, f"host-7-{token}") for token in ("a1", "b2"))
+    assert healthy != lost
     lost.write_text("w1: uncorrectable ECC error")
     with pytest.raises(OSError, match="device lost: w1: uncorrectable ECC error"):
         health.worker()

@@ -192,12 +192,12 @@ class Attempt:
         left_s = self._left_s()
         bound = settings.job_bytes
         on_cpu = _on_cpu(settings, claim)
-        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
-        log.info("job process", pid=child.pid)
-        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
         recorder = Recorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.record([LogEvent(level="warning", message=tools.device_warning)])
+        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
+        log.info("job process", pid=child.pid)
+        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
         with MemoryWatch(child, bound) as memory:
             outcome = supervise(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None

@@ -28,9 +28,12 @@ CLOSE_S = 5.0
 """A long sweep may be cut short: each of its steps can be repeated."""
 
 
-def lost_file(data_dir: Path) -> Path:
-    """Return the file that says that the device of this host's worker is lost; several may share a data directory."""
-    return data_dir / f"{LOST}{socket.gethostname()}"
+def lost_file(data_dir: Path, worker: str) -> Path:
+    """Return the file that says that the device of this worker is lost; several may share host and data directory.
+
+    Names of hosts have no underscore, so that the files of one are told from those of another.
+    """
+    return data_dir / f"{LOST}{socket.gethostname()}_{worker.rpartition('-')[2]}"
 
 
 class Chores:

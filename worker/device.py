@@ -99,7 +99,8 @@ class DeviceWatch:
         if problem is not None:
             self.warning = (
                 f"This machine has an NVIDIA driver but no GPU that can be used, so jobs run on the CPU: {problem} "
-                "Set PERENNIAL_DEVICE=cpu if that is meant, or PERENNIAL_DEVICE=cuda to claim no jobs without a GPU."
+                "Restart the worker once the GPU works. Set PERENNIAL_DEVICE=cpu if the CPU is meant, or "
+                "PERENNIAL_DEVICE=cuda to claim no jobs without a GPU."
             )
             log.warning("no usable GPU: jobs run on the CPU", reason=self.warning)
             return

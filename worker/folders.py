@@ -78,6 +78,8 @@ class WorkFolder:
             if fd is None:
                 continue
             try:
+                if not _is_current(fd, other):
+                    continue  # removed and made again meanwhile: its worker lives
                 if _is_dead(fd):
                     give_back(other.name)
                 log.info("removing an abandoned work folder", folder=other.name)

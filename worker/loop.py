@@ -48,6 +48,8 @@ OUTAGE_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between claims while attempts end in an outage."""
 ABANDONED_S = 1.0
 """Between looks for work folders that no living worker locks."""
+REAPS_PER_LEASE = 12
+"""Looks for leases that have run out: where they are fewer than three, a pause between two looks like an outage."""
 
 
 class Worker:
@@ -85,11 +87,15 @@ class Worker:
             "chores",
             settings.chores_s,
             {
-                "reap": lambda: [ring(job_id) for job_id in self._note_reaped(self._reaper.reap())],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,
             },
+        )
+        self._reaping = Chores(
+            "reaper",
+            min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
+            {"reap": lambda: [ring(job_id) for job_id in self._note_reaped(self._reaper.reap())]},
         )
         self._abandoned = Chores(
             "abandoned folders",
@@ -122,6 +128,7 @@ class Worker:
     def start_chores(self) -> None:
         """Begin with chores, sweeps, the scrub and deliveries to webhooks."""
         self._abandoned.start()
+        self._reaping.start()
         self._chores.start()
         self._sweeps.start()
         self._scrub.start()
@@ -204,7 +211,7 @@ class Worker:
 
     def _touch_health_file(self) -> None:
         """Say that this worker lives; or, while its device is lost, why it is not healthy."""
-        lost, problem = lost_file(self.settings.data_dir), self._device.device.problem
+        lost, problem = lost_file(self.settings.data_dir, self.name), self._device.device.problem
         if problem is not None:
             lost.write_text(f"{self.name}: {problem}\n")
             return
@@ -259,17 +266,19 @@ class Worker:
         """End chores, zygote and connections."""
         self._sweeps.end()  # while the chores end
         self._abandoned.end()
+        self._reaping.end()
         self._scrub.end()
         self._deliverer.end()
         self._chores.close()
         self._abandoned.close()
+        self._reaping.close()
         self._sweeps.close()
         self._scrub.close()
         self._deliverer.close()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
-        lost_file(self.settings.data_dir).unlink(missing_ok=True)
+        lost_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.close()
         self.db.close()
 

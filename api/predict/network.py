@@ -17,6 +17,7 @@ import structlog
 from core import helper_process
 from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
 from core.messages import read_message, write_message
+from core.scratch import ScratchFolder
 from core.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ class NetworkProcess:
             command or [sys.executable, "-m", "core.work.predict.helper", str(settings.threads)]
         )
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder: ScratchFolder | None = None
         self._closed = False
 
     @property
@@ -116,10 +118,12 @@ class NetworkProcess:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
+        # Graphs of versions lie there for a while, and the helper is killed in the end: it cannot remove them itself.
+        self._folder = ScratchFolder(self._settings.folder("predict"))
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.environment(),
+            env=helper_process.environment(TMPDIR=str(self._folder.open())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -153,3 +157,5 @@ class NetworkProcess:
         process, self._process = self._process, None
         if process is not None:
             helper_process.end(process)
+        if self._folder is not None:
+            self._folder.close()

@@ -17,6 +17,8 @@ from core.learn.onnx.graph import ExportFailed
 from core.protocol.device_errors import is_device_error
 
 OUT_OF_MEMORY = (
+    # The caching allocator asserts that NVML works before it says that there is no memory.
+    "CUDACachingAllocator.cpp",
     "can't allocate memory",
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",

@@ -9,7 +9,6 @@ LOST = (
     "no nvidia driver",
     "no cuda gpus are available",
     "no cuda-capable device",
-    "invalid device ordinal",
     "devices are busy or unavailable",
     "device(s) is/are busy or unavailable",
     "cuda driver version is insufficient",
@@ -19,7 +18,6 @@ LOST = (
     "cuda error: system not yet initialized",
     "cuda unknown error",
     "cuda error: unknown error",
-    "no kernel image is available",
     "uncorrectable ecc error",
     "uncorrectable nvlink error",
     "ecc error",
@@ -28,13 +26,13 @@ LOST = (
     "gpu is lost",
     "device is lost",
     "cuda error: device not ready",
-    "nvml",
+    "failed to initialize nvml",
 )
-"""Parts of messages, in lower case, of a device that is missing, broken or does not fit the driver or torch.
-
-"no kernel image" is among them: torch was built for other devices, which every job on this worker will meet.
-"""
+"""Parts of messages, in lower case, of a device that is missing, broken or does not fit the driver or torch."""
 SUSPECT = (
+    "invalid device ordinal",
+    "no kernel image is available",
+    "nvml",
     "illegal memory access",
     "illegal instruction",
     "unspecified launch failure",

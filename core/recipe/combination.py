@@ -15,6 +15,7 @@ _MERGE_NEEDS = (
     'needs one of weight and within, and the other null: {"weight": 0.5, "within": null} is half of the way'
 )
 _WITHIN_NEEDS = "must be above 0 with merge.within, which measures accuracy on that part: 0.1, for example"
+_GPUS_NEED = 'above 1 needs "device": "cuda", since other devices have no GPUs to count; send 1 without it'
 _NO_SHARED_HEAD = (
     "does not work in the task scenario: every task has a head of its own, which no other task biases; "
     "send null"
@@ -50,6 +51,9 @@ def refused(
         yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
     if (shards := recipe.get("shards", 1)) > 1 and (reason := catalogue["methods"][name].get("no_shards")):
         yield "recipe.shards", f"{shards} slices of a batch do not work with {name}: {reason}; send 1"
+    resources = recipe.get("resources", {})
+    if resources.get("gpus", 1) > 1 and resources.get("device") != "cuda":
+        yield "recipe.resources.gpus", _GPUS_NEED
     yield from _merge(catalogue["methods"][name], name, recipe)
     yield from _rebalance(catalogue["methods"][name], name, scenario, recipe)
 

@@ -296,7 +296,7 @@ def _waiting_for(aside: Aside) -> WaitingFor | None:
 def _waiting_for_device(device: MissingDevice) -> WaitingFor:
     many = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {rfc3339(device.seen_at)}"
-    why, else_ = f"asks for {many}", '{"resources": {"device": "any"}}'
+    why, else_ = f"asks for {many}", '{"resources": {"device": "any", "gpus": 1}}'
     if device.is_resumed:
         why = "was started on a CUDA device and continues only on one"
         else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'

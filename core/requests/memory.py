@@ -144,9 +144,10 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     for part, _ in stored:
         part.deleted_at = now
     versions = {number for _, number in stored}
-    # One that is retried has no parent yet, but perhaps a snapshot of before.
-    affected = versions | {None}
-    keys = [key for job in held if job.parent_version in affected for key in _restarted(session, job, now)]
+    # A job also reads what versions before its parent remember. One that is retried has no parent yet, but perhaps a
+    # snapshot.
+    affected = [job for job in held if job.parent_version is None or job.parent_version >= min(versions)]
+    keys = [key for job in affected for key in _restarted(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
     return keys, digests
@@ -154,7 +155,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
 
 def _restarted(session: Session, job: Job, now: float) -> list[str]:
     """Take a job off the images that it remembers; returns the store keys of its snapshot."""
-    snapshot, job.snapshot = job.snapshot, None
+    snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if State(job.state) in _STOPPED:
         move(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
     return [] if snapshot is None else snapshot.keys

@@ -164,16 +164,23 @@ def _queue_again(again: Again) -> None:
     patch = _patch(again)
     if again.override is None and held_for_data(job):  # whoever asks again has seen what was found
         patch = {**patch, "data_report": "warn"}
+    former, parent = _without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
     job.place, job.again = model.next_place, True
     model.next_place += 1
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
+    if parent != model.head or former != _without_resources(job.recipe):
+        job.resume_on = None  # its snapshot is left out, so that it may run anywhere
     set_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, again.now)
     said: AuditData = {"from": before, "to": job.state}
     record(session, again.actor, "job.retry", job.id, said, now=again.now, model=model.id)
+
+
+def _without_resources(recipe: RecipeOut) -> dict[str, object]:
+    return {name: value for name, value in recipe.items() if name != "resources"}
 
 
 def learn_again(again: Again, action: str = "job.retry") -> Job:

@@ -167,5 +167,6 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
 def _leave_out(db: Database, claim: Claim, why: str) -> None:
     with db.write() as session:
         job = hold(session, claim)
+        job.resume_on = None
         said = f"The snapshot is unusable, the task is learned anew: {why}"
         job_log.add(session, job.id, ("warning", said), db.now(session))

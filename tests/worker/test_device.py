@@ -13,6 +13,7 @@ from worker.device_check import DeviceReport, find_arch_problem, look
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 
 
 def make_report(problem: str | None = None, gpus: int = 1) -> DeviceReport:
@@ -89,7 +90,7 @@ def test_a_lost_device_is_checked_ever_more_rarely_until_it_works(
 
 @pytest.mark.parametrize(
     ("message", "check", "is_lost"),
-    [(ILLEGAL, None, False), (ILLEGAL, "no answer", True), (ECC, None, True)],
+    [(ILLEGAL, None, False), (ILLEGAL, "no answer", True), (NO_KERNEL, None, False), (ECC, None, True)],
 )
 def test_an_error_that_a_program_causes_too_is_judged_by_a_check(
     watch: Callable[..., DeviceWatch], message: str, check: str | None, is_lost: bool

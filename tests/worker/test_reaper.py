@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.worker.conftest import Clock
+from worker import loop
 from worker import reaper as reapers
 from worker.reaper import Reaper
 
@@ -57,6 +58,14 @@ def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
     while not reaper.reap():
         clock.now += 1.0
     return clock.now - begin
+
+
+def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(reaper: Reaper, clock: Clock) -> None:
+    looks = 0
+    while not reaper.reap():
+        looks += 1
+        clock.now += LEASE_S / loop.REAPS_PER_LEASE
+        assert looks <= loop.REAPS_PER_LEASE
 
 
 def test_it_gives_others_half_a_lease_when_it_begins(reaper: Reaper, clock: Clock) -> None:

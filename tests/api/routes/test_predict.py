@@ -354,6 +354,18 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, url, b"a").status_code == 404
 
 
+def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
+    settings = client.app.state.settings
+    writes = FAKE.replace(
+        'write_message(out, b"{}")', 'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")'
+    )
+    network = NetworkProcess(settings, [sys.executable, "-c", writes])
+    network.running()
+    assert len(list(settings.folder("predict").glob("*/graph"))) == 1
+    network.close()
+    assert list(settings.folder("predict").iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_the_same(
     client, model, publish

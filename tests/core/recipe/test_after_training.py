@@ -51,6 +51,7 @@ def test_a_batch_may_take_another_rule_by_a_null_for_the_first() -> None:
             "recipe.optimizer.carry_state",
             "must be false with rebalance",
         ),
+        ({"resources": {"gpus": 2}}, "recipe.resources.gpus", 'above 1 needs "device": "cuda"'),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_a_reason(patch, field, words) -> None:

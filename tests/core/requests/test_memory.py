@@ -113,6 +113,13 @@ def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_cho
     assert not keys(desk, "snapshots/")
 
 
+def test_a_job_whose_parent_builds_on_a_version_that_remembers_is_restarted(desk: Desk) -> None:
+    desk.version(1)
+    job = desk.job("running", 2, snapshot=True)
+    desk.delete()
+    assert (desk.read(job).state, desk.read(job).snapshot) == ("queued", None)
+
+
 def test_a_job_whose_parent_remembers_nothing_goes_on(desk: Desk) -> None:
     desk.version(1)
     job = desk.job("running", 0, snapshot=True)
