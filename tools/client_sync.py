@@ -1,9 +1,10 @@
-"""Makes `client/perennial/_sync` of `client/perennial/_async`: the same verbs without `async` and `await`.
+"""Make the parts of the client that are copies: its blocking verbs, and the rules of reading a batch.
 
     python -m tools.client_sync
 
-So every verb is written once. `waiting.py` alone is written by hand on both sides. A test fails while `_sync`
-is not what this writes.
+`client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every verb is written once;
+`waiting.py` alone is written by hand on both sides. `client/perennial/pack/rules` is `core/ingest/rules`, so that a
+folder is read as the archive of it would be. A test fails while a copy is not what this writes.
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
+RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
 BY_HAND = {"__init__.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -32,6 +34,18 @@ def main() -> None:
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
+    for name, text in copy_rules().items():
+        file = RULES_COPY / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def copy_rules() -> dict[str, str]:
+    """The modules of `client/perennial/pack/rules`, by path in it."""
+    return {
+        str(file.relative_to(RULES)): file.read_text().replace("core.ingest.rules", "perennial.pack.rules")
+        for file in sorted(RULES.rglob("*.py"))
+    }
 
 
 def sources() -> dict[str, str]:

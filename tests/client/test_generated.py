@@ -38,6 +38,14 @@ def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
     assert found == wanted, "run: python -m tools.client_sync"
 
 
+def test_the_client_reads_folders_by_the_rules_of_the_server() -> None:
+    found = {
+        str(file.relative_to(client_sync.RULES_COPY)): file.read_text()
+        for file in client_sync.RULES_COPY.rglob("*.py")
+    }
+    assert found == client_sync.copy_rules(), "run: python -m tools.client_sync"
+
+
 def test_a_union_becomes_the_shape_that_fits() -> None:
     said = {"code": "image-invalid", "detail": "It is no image."}
     found = read_as(
