@@ -72,18 +72,24 @@ def draw_rows(rows: Rows, per_class: int) -> Tensor:
     Returns:
         bool [n].
     """
-    order = _order_by_key(rows.keys)
     drawn = torch.zeros(len(rows), dtype=torch.bool)
-    for label in rows.classes.unique().tolist():  # type: ignore[no-untyped-call]
-        members = order[(rows.classes.cpu() == label)[order]]
-        keys = rows.keys.cpu()[members]
-        is_first = torch.ones(len(members), dtype=torch.bool)
-        is_first[1:] = (keys[1:] != keys[:-1]).any(1)
-        drawn[members[is_first][:per_class]] = True
+    if not len(rows):
+        return drawn
+    order = order_by_key(rows.keys)
+    classes = rows.classes.cpu()
+    order = order[torch.sort(classes[order], stable=True).indices]  # by class, then by key
+    classes, keys = classes[order], rows.keys.cpu()[order]
+    begins = torch.ones(len(order), dtype=torch.bool)
+    begins[1:] = classes[1:] != classes[:-1]
+    is_first = begins.clone()
+    is_first[1:] |= (keys[1:] != keys[:-1]).any(1)
+    seen = is_first.cumsum(0)  # unlike ones so far, over all classes
+    before = torch.where(begins, seen - 1, 0).cummax(0).values
+    drawn[order[is_first & (seen - before <= per_class)]] = True
     return drawn
 
 
-def _order_by_key(keys: Tensor) -> Tensor:
+def order_by_key(keys: Tensor) -> Tensor:
     """Return the order of keys uint8 [n, 16] as bytes strings, int64 [n]; equal ones in the order in which they lie."""
     listed = [bytes(key) for key in keys.cpu().numpy()]
     return torch.tensor(sorted(range(len(listed)), key=lambda row: listed[row]), dtype=torch.int64)

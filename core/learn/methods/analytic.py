@@ -26,7 +26,7 @@ from torch.nn import functional
 from core.learn.analytic import balance, choice, discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
-from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows
+from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
 from core.learn.analytic.sums import Sums, total
 from core.learn.context import Batch, Context
 from core.learn.method import Accepts, Footprint, Method, Stage
@@ -45,6 +45,9 @@ of it apart."""
 LEFT_OUT = 4000
 """Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
 point."""
+JUDGED, CHOSEN_BY = (1000, 2_000_000), (400, 400_000)
+"""Of these examples at least, and scores at most beyond that, one for each example and class: those that judge the
+heads, and those of them that λ and ρ are chosen by. Updates cost nearly the same however many classes there are."""
 TASKS = "tasks"
 """Of the totals: numbers of the tasks that they cover, int64."""
 LEFT_OUT_SCORES = "left-out scores"
@@ -314,13 +317,19 @@ class Analytic(Method):
     def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> _Examples:
         """Take the examples that judge the heads: all but those of a class that has no other example."""
         if rows is None:
-            return _Examples(sums.cross.new_zeros(0, len(sums.cross)), sums.counts[:0])
+            none = sums.counts[:0]
+            return _Examples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
         rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        order, classes = order_by_key(rows.keys), len(sums.counts)
+        judged = order[: _count_examples(JUDGED, classes)].sort().values
+        choosing = torch.isin(judged, order[: _count_examples(CHOSEN_BY, classes)])
+        rows = rows.select(judged)
         h = self._columns(self._project(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
         labels = rows.classes.to(h.device)
-        return _Examples(h.double(), labels, head_of[labels][:, None] != head_of)
+        excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
+        return _Examples(h.double(), labels, choosing.to(h.device), excluded)
 
     def _plain(self, sums: Sums) -> Sums:
         """Leave out the column of ones, which only a ridge has."""
@@ -330,7 +339,7 @@ class Analytic(Method):
         plain = self._plain(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         if share is None and self.hyper.balanced and len(h):
-            share = discriminant.choose_share(plain, h, examples.labels)
+            share = discriminant.choose_share(plain, h[examples.choosing], examples.labels[examples.choosing])
         elif share is None:
             share = discriminant.oas(discriminant.covariance(plain), plain.examples)
         linear = discriminant.discriminant(plain, self.hyper.prior, share)
@@ -347,7 +356,7 @@ class Analytic(Method):
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
         elif self.hyper.balanced and len(labels):
-            strength = balance.choose_strength(sums, h, labels)
+            strength = balance.choose_strength(sums, h[examples.choosing], labels[examples.choosing])
             weight = ridge.solve(weighted, strength)
         else:
             strength, weight = ridge.choose(weighted)
@@ -364,6 +373,12 @@ class Analytic(Method):
         return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)
 
 
+def _count_examples(bounds: tuple[int, int], classes: int) -> int:
+    """Return how many examples are scored against each of `classes`, for (examples at least, scores at most)."""
+    least, scores = bounds
+    return max(least, scores // classes)
+
+
 @dataclass(frozen=True)
 class _Examples:
     """Kept examples that judge a classifier.
@@ -371,11 +386,13 @@ class _Examples:
     Attributes:
         h: float64 [n, K], what sums are taken over.
         labels: int64 [n].
+        choosing: bool [n], those that λ and ρ are chosen by.
         excluded: bool [n, C], classes of other heads than the example's; None: there is one head.
     """
 
     h: Tensor
     labels: Tensor
+    choosing: Tensor
     excluded: Tensor | None = None
 
     def mask(self, scores: Tensor) -> Tensor:
