@@ -1,8 +1,9 @@
 """One number by which logits are divided, so that their softmax is a probability (Guo et al. 2017, arXiv 1706.04599).
 
 The mean cross-entropy of β · logits is convex in β = 1 / temperature: its derivative is zero at one place. Newton's
-method finds it, in log β and between bounds that close in, since each step costs a softmax of all logits. The target of an image is its class with the weight (n + 1) / (n + 2), as Platt (1999) has it for n
-images: without that, held-out images that are all answered rightly would ask for a probability of one.
+method finds it, in log β and between bounds that close in, since each step costs a softmax of all logits. The target of
+an image is its class with the weight (n + 1) / (n + 2), as Platt (1999) has it for n images: without that, held-out
+images that are all answered rightly would ask for a probability of one.
 """
 
 from __future__ import annotations
