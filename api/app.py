@@ -94,6 +94,7 @@ from core.logging import configure
 from core.private import UMASK, keep_private
 from core.recipe.resolve import known_paths
 from core.requests.actor import Actor
+from core.requests.job_answer import EncodedJobs
 from core.requests.kept_answers import KeptAnswers
 from core.requests.keys import ADMIN_OWNER, ensure_admin_key
 from core.requests.metrics import KEPT_BYTES
@@ -169,6 +170,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `api.observe` measures
     )
     app.state.settings = settings
     app.state.stopping = Stopping()
@@ -176,6 +178,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.shape_work = HeavyWork(settings.shape_helpers)
     app.state.export_work = HeavyWork(settings.export_builds)
     app.state.picture_work = HeavyWork(images.MOST)
+    app.state.encoded_jobs = EncodedJobs()
     app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
     _add_routes(app, FairShare(settings))
     add_docs(app)

@@ -5,6 +5,7 @@ was left unread (the client would otherwise go on sending it). Every line that i
 its id; one that may change something has a line of its own (a line per read would drown them).
 """
 
+import itertools
 import re
 import secrets
 import time
@@ -31,6 +32,9 @@ _GONE = "the handler is closed"
 _AMBIGUOUS = re.compile(rb"%(?:2[fe]|5c|00)", re.IGNORECASE)
 """Slash, dot, backslash and NUL that hide: who stands before the service might read them otherwise."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+_SIXTY_FOUR_BITS = (1 << 64) - 1
+_numbers = itertools.count(secrets.randbits(64))
+"""Make ids of requests: from a random start, since each of many processes counts for itself."""
 
 
 class Boundary:
@@ -142,7 +146,7 @@ def _headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
             length = int(value)
         elif name == b"transfer-encoding":
             coding = value
-    return request_id or secrets.token_hex(8).encode(), length, coding, hosts
+    return request_id or b"%016x" % (next(_numbers) & _SIXTY_FOUR_BITS), length, coding, hosts
 
 
 def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:

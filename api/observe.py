@@ -7,8 +7,9 @@ scrape time and are the same in every process: take their maximum.
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,10 +45,16 @@ class Latency:
                 route = getattr(scope.get("route"), "path", "none")
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 seconds = time.perf_counter() - began
-                telemetry.HTTP_SECONDS.labels(method, route, str(message["status"])).observe(seconds)
+                _histogram(method, route, message["status"]).observe(seconds)
             await send(message)
 
         await self.app(scope, receive, watched)
+
+
+@cache
+def _histogram(method: str, route: str, status: int) -> Histogram:
+    """Return the histogram of these labels, of which there are few; finding one by its labels takes a lock."""
+    return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 
 
 class _Gauges(Collector):

@@ -80,7 +80,8 @@ async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNon
         if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    return Response(job_answer.encoded(row, aside), 200, headers, "application/json")
+    answers: job_answer.EncodedJobs = request.app.state.encoded_jobs
+    return Response(answers.encode(row, aside, tag), 200, headers, "application/json")
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=responses(404))

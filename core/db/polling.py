@@ -20,6 +20,8 @@ from core.protocol.report import BatchCheck, ExportReport
 
 TIMEOUT_S = 5.0
 CONNECTIONS = 4
+JOBS_REMEMBERED, JOB_CHARS = 1000, 50_000
+"""Jobs of SQLite that are remembered as they were decoded, and the length of their JSON up to which they are."""
 
 _JOB = (
     "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
@@ -231,6 +233,9 @@ class PollingReads:
             dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
             self._reader = PostgresqlReader(dsn, connections, timeout_s)
         self._mark = self._reader.mark
+        self._job_query = _JOB.format(mark=self._mark, stops=self._reader.stops)
+        self._jobs: dict[str, tuple[tuple[Any, ...], JobRow]] = {}
+        """Id → the row as it was read, and decoded."""
 
     async def start(self) -> None:
         """Make ready; connections open at first use."""
@@ -240,16 +245,25 @@ class PollingReads:
         await self._reader.close()
 
     async def job(self, job_id: str) -> JobRow | None:
-        """The job of that id, whoever owns it. Raises: Unavailable."""
-        rows = await self._reader.fetch(_JOB.format(mark=self._mark, stops=self._reader.stops), (job_id,))
+        """Read a job, of any owner. Raises: Unavailable."""
+        rows = await self._reader.fetch(self._job_query, (job_id,))
         if not rows:
             return None
         row = rows[0]
+        remembered = self._jobs.get(job_id)
+        if remembered is not None and remembered[0] == row:
+            return remembered[1]
         loads = self._reader.loads
         values = list(row)
         for column in _JOB_JSON:
             values[column] = loads(values[column])
-        return JobRow(*values)
+        job = JobRow(*values)
+        texts = [row[column] for column in _JOB_JSON if row[column] is not None]
+        if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= JOB_CHARS:
+            if len(self._jobs) >= JOBS_REMEMBERED:
+                self._jobs.clear()
+            self._jobs[job_id] = row, job
+        return job
 
     async def stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
         """Of a task that stops its model's line: standing, newest version, and whether it is being learned again.

@@ -194,6 +194,28 @@ def encoded(job: JobLike, aside: Aside) -> bytes:
     return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
 
+class EncodedJobs:
+    """Answers about jobs as they were last encoded, for as long as nothing in them changes."""
+
+    MOST, MOST_BYTES = 1000, 20_000
+    """Answers that are remembered, and the size up to which they are."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, bytes]] = {}
+
+    def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
+        """Return `encoded(job, aside)`, whose ETag is `tag`."""
+        known = self._known.get(job.id)
+        if known is not None and known[0] == tag:
+            return known[1]
+        body = encoded(job, aside)
+        if len(body) <= self.MOST_BYTES:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            self._known[job.id] = tag, body
+        return body
+
+
 def shown(session: Session, job: Job, model: Model | None = None) -> JobOut:
     """One job with what is said beside it. model: the job's, where the caller has read it."""
     session.flush()

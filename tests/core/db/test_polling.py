@@ -60,6 +60,20 @@ def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
     assert with_reads(filled, use) == [1, 2, 3]
 
 
+def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Database) -> None:
+    async def use(reads: PollingReads) -> list[object]:
+        found = []
+        for step in (2, 2, 3):
+            with filled.write() as session:
+                session.get_one(Job, "job_1").progress = {"phase": "train", "step": step}
+            row = await reads.job("job_1")
+            assert row is not None
+            found.append(row.progress)
+        return found
+
+    assert with_reads(filled, use) == [{"phase": "train", "step": step} for step in (2, 2, 3)]
+
+
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
     async def use(reads: PollingReads) -> list[list[EventRow]]:
         every = await reads.events("job_1", 0, 100, None)
