@@ -6,9 +6,10 @@ one short transaction a second. The newest progress also stands in the job's row
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, TypedDict, cast
 
 from pydantic import JsonValue
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from core.db import job_log
@@ -24,6 +25,13 @@ _SMOOTHING = 0.5
 EPOCH_LINES = 20
 """Finished epochs that the log tells, of however many."""
 _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
+
+
+class _Row(TypedDict):
+    """What is particular to one event among those that are written together."""
+
+    type: str
+    data: Any
 
 
 def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
@@ -42,7 +50,7 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
         job = hold(session, claim)
         now = db.now(session)
         before = newest = Progress.from_json(job.progress)
-        rows: list[Event | ProgressEvent] = []
+        rows: list[_Row | ProgressEvent] = []
         for event in known:
             if isinstance(event, DataEvent):
                 _keep_report(session, claim, event)
@@ -51,9 +59,9 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _after(newest, type(event).from_json(content))
                 content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
-                rows.append(Event(job_id=job.id, type="progress", data=content, at=now))
+                rows.append({"type": "progress", "data": content})
             else:
-                rows.append(Event(job_id=job.id, type=event.event, data=content, at=now))
+                rows.append({"type": event.event, "data": content})
             if isinstance(event, ProgressEvent) and _is_told(event):
                 rows.append(event)
         if newest is not before:
@@ -62,11 +70,10 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             job.revision += 1
         # Of training, when another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
-        for row in rows:
-            if isinstance(row, ProgressEvent):
-                job_log.add(session, job.id, _epoch_line(row, speed), now)
-            else:
-                session.add(row)
+        said = [_log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows]
+        if said:
+            # One statement for however many: the ORM would ask for the id of each.
+            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in said])
 
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
@@ -83,6 +90,10 @@ def _is_told(event: ProgressEvent) -> bool:
     ):  # all epochs have the same number of steps
         return False
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
+
+
+def _log_row(line: job_log.Line) -> _Row:
+    return {"type": "log", "data": job_log.data_of(line)}
 
 
 def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
