@@ -1,6 +1,8 @@
 """Who may come in: keys and sessions, checked once and then remembered for a few seconds.
 
-A key that was revoked or has expired stops working within `REMEMBER_S` seconds in every API process. With
+A key that was revoked or has expired stops working within `REMEMBER_S` seconds in every API process, and at once
+wherever the caller asks for a `fresh` look: for all that changes something, and again and again while a body comes or
+an answer goes (`api.key_watch`). With
 `PERENNIAL_AUTH=off` everybody is the administrator, so then only loopback connections that also name a
 loopback host are served (a web page elsewhere could otherwise reach the service through the browser).
 """
@@ -21,7 +23,7 @@ from core.errors import NotAuthenticated
 from core.requests.actor import Actor
 from core.requests.sessions import IDLE_S, digest
 
-REMEMBER_S = 3.0
+REMEMBER_S = 1.0
 MAX_REMEMBERED = 10_000
 Found = tuple[Actor, float | None]
 """A caller, and until when at most he may be remembered (seconds since 1970)."""
@@ -85,8 +87,11 @@ class Access:
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
-    async def actor(self, scope: Scope) -> Actor:
+    async def actor(self, scope: Scope, *, fresh: bool = False) -> Actor:
         """The caller of a request.
+
+        Args:
+            fresh: look at the key, or at the session and its key, as they are now, whatever is remembered.
 
         Raises:
             NotAuthenticated: no key and no session, or one that is unknown, revoked or expired.
@@ -100,23 +105,33 @@ class Access:
             return self._anyone
         given = header(scope, b"authorization")
         if given is not None:
-            return await self._remembered(given, self._look_up)
+            return await self._remembered(given, self._look_up, fresh)
         token = session.token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
-        return await self._remembered(f"{_SESSION}{token}", self._look_up_session)
+        return await self._remembered(f"{_SESSION}{token}", self._look_up_session, True)
 
     def forget(self, token: str) -> None:
         """A session has ended: its token stands for nobody here from now on."""
         self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
 
-    async def _remembered(self, given: str, look_up: Callable[[str], Awaitable[Found]]) -> Actor:
+    def forget_key(self, key_id: str) -> None:
+        """A key was revoked: nobody is remembered here for it from now on."""
+        for given, (actor, _) in list(self._known.items()):
+            if actor.key_id == key_id:
+                self._known.pop(given, None)
+
+    async def _remembered(self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool) -> Actor:
         digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
         known = self._known.get(digest_of_all)
         now = time.monotonic()
-        if known is not None and known[1] > now:
+        if known is not None and known[1] > now and not fresh:
             return known[0]
-        actor, expires_at = await look_up(given)
+        try:
+            actor, expires_at = await look_up(given)
+        except NotAuthenticated:
+            self._known.pop(digest_of_all, None)
+            raise
         until = now + REMEMBER_S
         if expires_at is not None:
             until = min(until, now + max(0.0, expires_at - time.time()))

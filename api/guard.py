@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.access import Access
 from api.dependencies import Needs
 from api.fair_share import FairShare, Working, pause, resume
+from api.key_watch import KeyWatch
 from api.rate import Rate
 from api.strict_json import fit_text, parse
 from core.errors import (
@@ -100,13 +101,16 @@ class _Guarded:
         self.body_required = self.json_body and bool(
             route.body_field and route.body_field.field_info.is_required()
         )
+        # A prediction changes nothing, and is asked for many times a second; so are reads, but for those of uploads.
+        self.is_fresh = route.methods != {"GET"} and not route.path.endswith("/predict")
         self.polled: Polled | None = route.endpoint if getattr(route.endpoint, "polling", False) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
             await self._serve(None, scope, receive, send)
             return
-        actor = await self.access().actor(scope)
+        access = self.access()
+        actor = await access.actor(scope, fresh=self.is_fresh)
         rate = self.rate()
         if rate is not None:
             await rate.take(actor.owner_id)
@@ -119,9 +123,10 @@ class _Guarded:
             working.pause()  # what is left to do is up to the client
             await send(message)
 
+        watch = KeyWatch(access, scope)
         try:
             await working.begin()
-            await self._serve(actor, scope, receive, sent)
+            await self._serve(actor, scope, watch.receiving(receive), watch.sending(sent))
         finally:
             working.pause()
 

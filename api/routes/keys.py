@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 
+from api.access import Access
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
 from api.problems import responses
@@ -33,8 +34,13 @@ def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None)
 
 @router.delete("/v1/keys/{key}", status_code=204, responses=responses(409))
 def revoke(
-    key: Annotated[str, Path(description="Id of the key", max_length=40)], actor: Admin, db: Db
+    request: Request,
+    key: Annotated[str, Path(description="Id of the key", max_length=40)],
+    actor: Admin,
+    db: Db,
 ) -> Response:
-    """End a key; API processes notice within seconds."""
+    """End a key, and what it has under way; other API processes notice within seconds."""
     keys.revoke(db, actor, key)
+    access: Access = request.app.state.access
+    access.forget_key(key)
     return Response(status_code=204)

@@ -148,7 +148,7 @@ async def append(
             await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
             async with received(request, head, writing, checksum, settings) as (piece, cut):
                 if piece.bytes:
-                    state = await to_thread.run_sync(uploads.append, db, store, writing, piece, terms)
+                    state = await to_thread.run_sync(uploads.append, db, store, actor, writing, piece, terms)
                 else:
                     await to_thread.run_sync(uploads.release, db, writing)
                     state = await to_thread.run_sync(uploads.read, db, actor, upload)

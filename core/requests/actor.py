@@ -14,8 +14,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core import damage
 from core.db.session import Database
-from core.db.tables import Model, Owner
-from core.errors import NameAmbiguous, NotFound, StoreCorrupt
+from core.db.tables import Key, Model, Owner
+from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
 from core.ids import is_id
 
 Scope = Literal["scrape", "read", "write", "admin"]
@@ -66,6 +66,25 @@ class Actor:
     def filter(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
         """The condition that leaves only what this caller sees; `column` holds the owner's id."""
         return true() if self.is_admin else column == self.owner_id
+
+
+def require_valid_key(session: Session, actor: Actor, now: float) -> None:
+    """Refuse what a key has begun and that would be committed after the key has ended.
+
+    Args:
+        session: of the transaction that commits it.
+        now: seconds since 1970 by the database's clock.
+
+    Raises:
+        NotAuthenticated: the key was revoked or has expired since the request came.
+    """
+    if actor.key_id is None:
+        return
+    row = session.execute(select(Key.revoked_at, Key.expires_at).where(Key.id == actor.key_id)).one_or_none()
+    if row is None or row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
+        raise NotAuthenticated(
+            "The key was revoked or has expired while this request was under way: nothing of it was done."
+        )
 
 
 def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False) -> Model:

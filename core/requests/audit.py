@@ -12,7 +12,7 @@ from core.db.session import Database
 from core.db.tables import Audit, Key, Model, Owner
 from core.ids import is_id
 from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
-from core.requests.actor import Actor, find_model
+from core.requests.actor import Actor, find_model, require_valid_key
 from core.requests.pages import Page, decode_cursor, page
 from core.requests.times import rfc3339
 
@@ -42,6 +42,7 @@ class Wanted:
 
 
 ALL = Wanted()
+LOG_OUT = "session.end"
 
 
 def record(
@@ -54,7 +55,7 @@ def record(
     now: float,
     model: str | None = None,
 ) -> None:
-    """Add a row to the caller's transaction.
+    """Add a row to the caller's transaction, which is refused where the caller's key has ended meanwhile.
 
     Args:
         action: noun and verb, such as `model.create`.
@@ -62,7 +63,12 @@ def record(
         data: what is worth keeping of the change; never a secret.
         now: seconds since 1970 by the database's clock.
         model: id of the model that it concerns.
+
+    Raises:
+        NotAuthenticated: the key was revoked or has expired while the request was under way.
     """
+    if action != LOG_OUT:  # a session is ended also after its key
+        require_valid_key(session, actor, now)
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
     if size > MAX_DATA_BYTES:
         data = {"left_out": sorted(data)[:20], "bytes": size}

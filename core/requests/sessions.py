@@ -15,7 +15,7 @@ from core.db.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.requests import keys
 from core.requests.actor import Actor
-from core.requests.audit import record
+from core.requests.audit import LOG_OUT, record
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -71,7 +71,7 @@ def end(db: Database, token: str) -> None:
         key = session.get_one(Key, row.key_id)
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
-        record(session, actor, "session.end", key.id, {"name": key.name}, now=db.now(session))
+        record(session, actor, LOG_OUT, key.id, {"name": key.name}, now=db.now(session))
 
 
 def _require(session: Session, prefix: str, secret: str, now: float) -> Key:

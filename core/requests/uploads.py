@@ -22,7 +22,7 @@ from core.failpoints import hit
 from core.ids import is_id, new_id
 from core.protocol.answers.upload import UploadOut, UploadPage
 from core.requests import idempotency, quota
-from core.requests.actor import Actor
+from core.requests.actor import Actor, require_valid_key
 from core.requests.archive_keeping import kept
 from core.requests.audit import record
 from core.requests.pages import Page, page
@@ -200,18 +200,21 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
     quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
 
-def append(db: Database, store: Store, writing: Writing, piece: Piece, terms: Terms) -> State:
+def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms) -> State:
     """Store a piece, let the upload go on behind it, and give it up; where the upload is now.
 
     Raises:
         NotFound: the upload was removed meanwhile.
         OffsetMismatch: another request has taken it meanwhile.
         StorageFull: its owner has no room for the piece.
+        NotAuthenticated: the key has ended meanwhile.
     """
     key = chunks.key(writing.id, writing.offset, writing.fence)
     with kept(db, store, key, piece.path, chunks.named):
         hit("upload-stored")
         with db.write() as session:
+            now = db.now(session)
+            require_valid_key(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:
                 raise _missing(writing.id)
@@ -223,7 +226,7 @@ def append(db: Database, store: Store, writing: Writing, piece: Piece, terms: Te
             session.add(chunk)
             row.offset += piece.bytes
             row.held_until = None
-            row.expires_at = db.now(session) + terms.hours * 3600
+            row.expires_at = now + terms.hours * 3600
             session.flush()
             state = _state(row)
             quota.take(session, row.owner_id, terms.max_owner_bytes, piece.bytes)

@@ -4,9 +4,14 @@ import stat
 import threading
 
 import pytest
+from sqlalchemy import select, update
 
-from core.db.tables import Key
-from core.requests import keys
+from core.db.tables import Audit, Key, Owner
+from core.errors import NotAuthenticated
+from core.requests import keys, uploads
+from core.requests.actor import Actor
+from core.requests.uploads import Piece, Terms
+from core.store.folder import FolderStore
 
 
 def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
@@ -45,3 +50,39 @@ def test_only_the_right_secret_matches(database):
     assert keys.prefix_of(secret) == prefix and keys.prefix_of("Bearer x") is None
     assert keys.matches(secret, keys.digest(secret))
     assert not keys.matches(secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest(secret))
+
+
+TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
+
+
+@pytest.fixture
+def holder(database) -> Actor:
+    """Somebody with a key."""
+    with database.write() as session:
+        session.add(Owner(id="own_1", name="one", created_at=1.0))
+    made = keys.create(
+        database, Actor("own_1", None, "admin"), name="k", owner=None, scope="write", expires_at=None
+    )
+    return Actor("own_1", made["id"], "write")
+
+
+@pytest.mark.parametrize("ended", [{"revoked_at": 1.0}, {"expires_at": 1.0}], ids=["revoked", "expired"])
+def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
+    store = FolderStore(tmp_path / "store")
+    store.prepare()
+    begun = uploads.create(database, holder, 4, None, None, TERMS)[0]["id"]
+    writing = uploads.begin(database, holder, begun, 0)
+    (tmp_path / "piece").write_bytes(b"abcd")
+    with database.write() as session:
+        session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
+        rows = len(session.scalars(select(Audit)).all())
+    with pytest.raises(NotAuthenticated, match="nothing of it was done"):
+        uploads.append(database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS)
+    with pytest.raises(NotAuthenticated):
+        uploads.create(database, holder, 4, None, None, TERMS)
+    with pytest.raises(NotAuthenticated):
+        uploads.delete(database, store, holder, begun)
+    assert list(store.list("")) == []
+    with database.read() as session:
+        assert uploads.find(session, holder, begun, database.now(session)).offset == 0
+        assert len(session.scalars(select(Audit)).all()) == rows

@@ -67,7 +67,9 @@ def piece(folder: Path, data: bytes) -> Piece:
 
 def send(office: Office, upload: str, at: int, data: bytes) -> int:
     writing = uploads.begin(office.db, office.actor, upload, at)
-    return uploads.append(office.db, office.store, writing, piece(office.folder, data), TERMS).offset
+    return uploads.append(
+        office.db, office.store, office.actor, writing, piece(office.folder, data), TERMS
+    ).offset
 
 
 def whole_of(office: Office, upload: str) -> bytes:
@@ -118,7 +120,7 @@ def test_while_one_writes_another_waits_until_it_says_nothing_more(office: Offic
     uploads.release(office.db, first)
     with pytest.raises(UploadLocked):
         uploads.begin(office.db, office.actor, upload, 0)
-    uploads.append(office.db, office.store, second, piece(office.folder, b"abcd"), TERMS)
+    uploads.append(office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS)
     assert send(office, upload, 4, b"efghij") == 10
 
 
@@ -138,7 +140,7 @@ def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(office: Off
         session.get_one(Upload, upload).held_until = 1.0
     send(office, upload, 0, b"abcdefg")
     with pytest.raises(OffsetMismatch) as refused:
-        uploads.append(office.db, office.store, slow, piece(office.folder, b"abc"), TERMS)
+        uploads.append(office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS)
     assert refused.value.extra["offset"] == 7
     send(office, upload, 7, b"hij")
     assert whole_of(office, upload) == b"abcdefghij"
@@ -175,7 +177,7 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
     writing = uploads.begin(office.db, office.actor, upload, 4)
     uploads.delete(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
-        uploads.append(office.db, office.store, writing, piece(office.folder, b"efghij"), TERMS)
+        uploads.append(office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS)
     assert stored(office) == (set(), set())
     with pytest.raises(NotFound):
         uploads.delete(office.db, office.store, office.actor, upload)
@@ -239,7 +241,9 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     with pytest.raises(StorageFull):
         uploads.require_room(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
-        uploads.append(office.db, office.store, writing, piece(office.folder, b"efghij"), narrow)
+        uploads.append(
+            office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow
+        )
     assert len(stored(office)[0]) == 1 and uploads.read(office.db, office.actor, upload).offset == 4
     with pytest.raises(StorageFull):
         uploads.create(office.db, office.actor, 6, None, None, narrow)
@@ -270,7 +274,9 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     limit = len(data)  # room for the upload, and for nothing beside it
     writing = uploads.begin(office.db, office.actor, made, 0)
     stored_bytes.measured(office.db, office.actor.owner_id)
-    uploads.append(office.db, office.store, writing, piece(office.folder, data), Terms(3, limit, 24.0))
+    uploads.append(
+        office.db, office.store, office.actor, writing, piece(office.folder, data), Terms(3, limit, 24.0)
+    )
     found = whole_uploads.whole(office.db, office.actor, made)
 
     def submit() -> Any:
