@@ -62,6 +62,9 @@ class Connection(HttpToolsProtocol):
         self._delivery: Delivery = None  # type: ignore[assignment]
         self._until = math.inf
         """When the connection is overdue; never, while an answer is under way."""
+        self._is_new = True
+        """Whether no head has come whole: the time for the first one runs from the connection on, whatever stray bytes
+        come before it."""
         self._in_head = False
         self._fed = 0
         """Bytes of this head, or since the last piece of a body."""
@@ -165,17 +168,18 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._fed = self._received = 0
         self._declared = None
-        if self._until != math.inf:
+        if self._until != math.inf and not self._is_new:
             self._until = self.loop.time() + self._limits.head_s
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """All of a head has come: it is answered, or waits for answers before it."""
-        self._in_head = False
+        self._in_head = self._is_new = False
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
             most = self._limits.max_headers
             self._stop(HeadTooLarge(f"A request may have {most} header fields. Send fewer."))
+        self._check_form()
         is_waiting = self._is_answering()
         if is_waiting:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -190,6 +194,20 @@ class Connection(HttpToolsProtocol):
         if is_waiting:
             self._waiting.appendleft(size)
         self._until = math.inf
+
+    def _check_form(self) -> None:
+        """Refuse heads that the parser takes and that a proxy might read in another way."""
+        version, names = self.parser.get_http_version(), {name for name, _ in self.headers}
+        if version not in ("1.0", "1.1"):
+            self._stop(BadRequest("Send the request as HTTP/1.1."))
+        if version == "1.1" and b"host" not in names:
+            self._stop(BadRequest("The request has no Host header. Send one."))
+        if version == "1.0" and b"transfer-encoding" in names:
+            self._stop(
+                BadRequest(
+                    "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with Content-Length."
+                )
+            )
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body."""

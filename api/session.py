@@ -2,8 +2,9 @@
 
 A browser sends a cookie with requests of any page, so it counts only where the browser itself says that the
 request comes from a page of this service, or that a person typed the address. What changes something must
-also name this service as its origin. The cookie is for this host alone (`__Host-`) and travels by TLS; on a
-loopback address there need be none.
+also name this service as its origin. The cookie is for this host alone (`__Host-`) and travels by TLS. On a loopback
+address there need be none; since browsers send a cookie to all ports of a host, its name there holds the port, so that
+two services on one machine do not log each other out. The token counts only at the host and port where it was given.
 """
 
 from starlette.requests import Request
@@ -12,24 +13,38 @@ from starlette.types import Scope
 
 from api.loopback import header, host_name, is_loopback
 from core.errors import NotAllowed
-from core.requests.sessions import LIFE_S
+from core.requests.sessions import LIFE_S, at
 
-SECURE, LOOPBACK = "__Host-perennial", "perennial"
-"""Names of the cookie: under https, and under http on a loopback address."""
+SECURE = "__Host-perennial"
+"""Name of the cookie under https."""
 _READS = frozenset({"GET", "HEAD"})
 
 
 def token(scope: Scope) -> str | None:
-    """The token in the cookie of a request, where it counts; None: there is no cookie.
+    """The token in the cookie of a request, with host and port; None: there is no cookie.
 
     Raises:
         NotAllowed: there is one, and the request is not of a page of this service.
     """
     cookies = _cookies(scope)
-    found = cookies.get(SECURE) or (cookies.get(LOOPBACK) if is_loopback(host_name(scope)) else None)
-    if found:
-        require_own(scope)
-    return found or None
+    found = cookies.get(SECURE) or (
+        cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
+    )
+    if not found:
+        return None
+    require_own(scope)
+    return at(found, place(scope))
+
+
+def place(scope: Scope) -> str:
+    """Host and port, as a request names them."""
+    return header(scope, b"host") or ""
+
+
+def loopback_name(scope: Scope) -> str:
+    """Name of the cookie under http on a loopback address: that of the service at the port that a request names."""
+    port = place(scope).removeprefix(host_name(scope)).removeprefix(":")
+    return f"perennial-{port or '80'}"
 
 
 def require_own(scope: Scope) -> None:
@@ -87,16 +102,16 @@ def keep(request: Request, response: Response, made: str) -> None:
             "Logging in by http would show your key to everybody on the way. Open this page by https, or on the"
             " machine itself by http://127.0.0.1."
         )
-    name = SECURE if secure else LOOPBACK
+    name = SECURE if secure else loopback_name(request.scope)
     response.set_cookie(
         name, made, max_age=int(LIFE_S), path="/", secure=secure, httponly=True, samesite="strict"
     )
 
 
-def forget(response: Response) -> None:
+def forget(request: Request, response: Response) -> None:
     """Take the token out of the browser."""
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
-    response.delete_cookie(LOOPBACK, path="/", httponly=True, samesite="strict")
+    response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
 
 
 def _cookies(scope: Scope) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """Errors as pages: a person reads what went wrong, and who is not logged in is led to the login."""
 
 import json
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.types import Scope
 
@@ -14,6 +15,8 @@ from api.pages.render import HEADERS, rendered, root_of
 Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"
 LOGIN = "/ui/login"
+_STRANGE = frozenset("\\#")
+"""What a browser reads as a slash, and where it ends a path."""
 
 
 def is_page(scope: Scope) -> bool:
@@ -51,10 +54,20 @@ def _model(scope: Scope, status: int) -> str | None:
 
 
 def own_path(scope: Scope, path: str) -> str:
-    """That path of the pages, or where they begin: never one of another site."""
+    """That path of the pages as a browser would follow it, or where they begin: never one of another site.
+
+    It is judged as it is written, as its percent forms read, and after its steps back: a page of ours in all of them.
+    """
     pages = f"{root_of(scope)}{PREFIX}"
-    plain = path.isascii() and path.isprintable() and "\\" not in path
-    return path if plain and (path == pages or path.startswith((f"{pages}/", f"{pages}?"))) else pages
+    place, mark, query = path.partition("?")
+    read = unquote(place)
+    normal = posixpath.normpath(read)
+    plain = (
+        path.isascii() and read.isascii() and (path + read).isprintable() and not _STRANGE & {*path, *read}
+    )
+    if not plain or not (normal == pages or normal.startswith(f"{pages}/")) or not place.startswith(pages):
+        return pages
+    return f"{quote(normal)}{mark}{query}"
 
 
 def _is_link_elsewhere(scope: Scope) -> bool:

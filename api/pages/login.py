@@ -45,7 +45,10 @@ async def log_in(request: Request, db: Db) -> Response:
     try:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
-        session.keep(request, answer, await to_thread.run_sync(sessions.begin, db, given.get("key", "")))
+        place = session.place(request.scope)
+        session.keep(
+            request, answer, await to_thread.run_sync(sessions.begin, db, given.get("key", ""), place)
+        )
     except (NotAuthenticated, NotAllowed) as error:
         return page(request, "login.html", {"next": wanted, "wrong": error.detail}, error.status)
     return answer
@@ -61,5 +64,5 @@ async def log_out(request: Request, db: Db) -> Response:
         access: Access = request.app.state.access
         access.forget(token)
     answer = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
-    session.forget(answer)
+    session.forget(request, answer)
     return answer

@@ -30,6 +30,7 @@ async def _speaks(
     del tus_resumable  # declared for the documentation
     if request.method != "OPTIONS":  # whoever asks for versions need not know one
         tus.require_version(request.headers)
+        tus.require_spoken(request.headers)
 
 
 router = APIRouter(tags=["uploads"], dependencies=[Depends(_speaks)])

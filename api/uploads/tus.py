@@ -28,6 +28,11 @@ PIECE, PARTIAL = "application/offset+octet-stream", "application/partial-upload"
 MAX_DETAILS = 4096
 """Characters of Upload-Metadata."""
 MAX_PAIRS = 20
+_UNSPOKEN = {
+    "Upload-Concat": "Begin one upload of the whole file, and send its bytes in order by PATCH.",
+    "Upload-Defer-Length": "Say the bytes of the whole file in Upload-Length.",
+}
+"""Headers of extensions that are not spoken, and what to send in their place."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]{1,100})(?: ([A-Za-z0-9+/]*={0,2}))?")
 
@@ -70,6 +75,16 @@ def require_version(headers: Headers) -> None:
     asked = one(headers, "tus-resumable")
     if asked not in (None, VERSION):
         raise ProtocolVersion(f"Tus-Resumable is {asked[:40]!r}; {VERSION} is spoken here.")
+
+
+def require_spoken(headers: Headers) -> None:
+    """Raises Invalid where a request asks for an extension of tus that is not spoken here."""
+    for name, instead in _UNSPOKEN.items():
+        if name in headers:
+            raise Invalid(
+                f"{name} is not supported: the extensions here are {EXTENSIONS} (Tus-Extension). {instead}",
+                fields=[{"field": name, "message": "is not supported"}],
+            )
 
 
 def one(headers: Headers, name: str) -> str | None:

@@ -1,7 +1,8 @@
 """Sessions of the pages: who logs in with a key has one, and its token stands for the key.
 
-The token is 32 random bytes that the browser alone keeps; here is its sha256. A session ends after 12 hours,
-after two without a request, when it is ended, and with its key.
+The token is 32 random bytes that the browser alone keeps; here is its sha256, together with the host and port at which
+it was given: it stands for nobody at another. A session ends after 12 hours, after two without a request, when it is
+ended, and with its key.
 """
 
 import hashlib
@@ -23,13 +24,25 @@ MOST = 20
 """Sessions of one key: one more ends the oldest."""
 
 
+def at(token: str, place: str) -> str:
+    """A token with the place at which it counts: `digest` and `end` take it so.
+
+    Args:
+        place: host and port, as the browser names them in `Host`.
+    """
+    return f"{token} {place.lower()}"
+
+
 def digest(token: str) -> str:
-    """What is stored of a token: its sha256, in hex."""
+    """What is stored of a token with its place: its sha256, in hex."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def begin(db: Database, secret: str) -> str:
-    """Log in with a key. Returns the token, which is never shown again.
+def begin(db: Database, secret: str, place: str) -> str:
+    """Log in with a key. Returns the token without its place, which is never shown again.
+
+    Args:
+        place: host and port at which the session counts.
 
     Raises:
         NotAuthenticated: the key is unknown, revoked or expired.
@@ -54,7 +67,11 @@ def begin(db: Database, secret: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest(token), key_id=key.id, created_at=now, seen_at=now, expires_at=now + LIFE_S
+                hash=digest(at(token, place)),
+                key_id=key.id,
+                created_at=now,
+                seen_at=now,
+                expires_at=now + LIFE_S,
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
@@ -63,7 +80,7 @@ def begin(db: Database, secret: str) -> str:
 
 
 def end(db: Database, token: str) -> None:
-    """Log out. A token that stands for nothing changes nothing."""
+    """Log out. A token (with its place) that stands for nothing changes nothing."""
     with db.write() as session:
         row = session.get(UserSession, digest(token))
         if row is None:

@@ -19,6 +19,7 @@ import uvicorn
 from api.connection import Connection, connections_of
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: x\r\n"
 HEAD_S, SEND_IDLE_S = 40, 120
@@ -281,6 +282,61 @@ def test_line_ends_in_drops_do_not_keep_a_connection(site: Site) -> None:
         for _ in range(1000):
             client.sendall(b"\r\n")
             site.forward(HEAD_S // 4)
+
+
+def test_stray_bytes_buy_a_new_connection_no_time(site: Site) -> None:
+    with connect(site.port) as client:
+        for stray in (b"\r\n", b"\n", b"\r\n", b"G"):
+            site.forward(HEAD_S // 5)
+            client.sendall(stray)
+        site.wait_for(lambda each: each._in_head)
+        site.forward(HEAD_S // 5 + 1)
+        assert problem(all_of(client))["type"] == "/problems/head-timeout"
+
+
+# Form
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nab",
+        POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        POST + b"Content-Length: 2, 2\r\n\r\nab",
+        POST + b"Content-Length: +2\r\n\r\nab",
+        POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Content-Length : 2\r\n\r\nab",
+        GET + b"X-A : a\r\n\r\n",
+        GET + b"X-A\t: a\r\n\r\n",
+        GET + b"X-A: a\r\n b\r\n\r\n",
+        GET + b"X-A: a\r\n\tb\r\n\r\n",
+        b"GET /echo HTTP/1.1\r\n Host: x\r\n\r\n",
+        GET + b"X-A: a\rb\r\n\r\n",
+        GET + b"X-A: a\rX-B: b\r\n\r\n",
+        GET + b"X-A: a\r\r\n\r\n",
+        b"GET /echo HTTP/1.1\rHost: x\r\n\r\n",
+        b"GET /echo HTTP/1.1\nHost: x\n\n",
+        GET + b"X-A: a\nX-B: b\r\n\r\n",
+        GET + b"X-A: a\0b\r\n\r\n",
+        GET + b"XA\r\n\r\n",
+        GET + b": a\r\n\r\n",
+        b"GET /echo HTTP/1.1\r\n\r\n",
+        b"GET /echo\r\n\r\n",
+        CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n",
+        CHUNKED + b"0x2\r\nab\r\n0\r\n\r\n",
+        CHUNKED + b"2 \r\nab\r\n0\r\n\r\n",
+        CHUNKED + b"2\nab\r\n0\r\n\r\n",
+        CHUNKED + b"2\r\nabXX0\r\n\r\n",
+        CHUNKED + b"2\r\nab\n0\r\n\r\n",
+    ],
+)
+def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(port: int, request_: bytes) -> None:
+    with connect(port) as client:
+        client.sendall(request_)
+        said = all_of(client)
+    assert said.startswith(b"HTTP/1.1 400 ") and problem(said)["type"] == "/problems/bad-request"
 
 
 # Size

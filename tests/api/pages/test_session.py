@@ -38,12 +38,12 @@ def test_a_key_logs_in_and_its_text_is_in_no_cookie(browser: TestClient) -> None
     answer = browser.post("/ui/login", data={"key": key, "next": "/ui/models/birds?v=1"})
     assert answer.status_code == 303 and answer.headers["location"] == "/ui/models/birds?v=1"
     cookie = answer.headers["set-cookie"]
-    form = r"perennial=[A-Za-z0-9_-]{43}; HttpOnly; Max-Age=43200; Path=/; SameSite=strict"
+    form = r"perennial-8000=[A-Za-z0-9_-]{43}; HttpOnly; Max-Age=43200; Path=/; SameSite=strict"
     assert re.fullmatch(form, cookie)
     assert browser.get("/ui").status_code == 200
     assert browser.get("/v1/me").json()["owner"] == "admin"
     [row] = rows(browser)
-    assert browser.cookies["perennial"] not in str(row.__dict__) and key not in str(row.__dict__)
+    assert browser.cookies["perennial-8000"] not in str(row.__dict__) and key not in str(row.__dict__)
     assert row.expires_at - row.created_at == LIFE_S
 
 
@@ -109,10 +109,37 @@ def test_the_login_leads_to_no_other_place(browser: TestClient) -> None:
         "/v1/models",
         "/uix",
         "/ui\n/x",
+        "/ui/../v1/keys",
+        "/ui/../../x",
+        "/ui/%2e%2e/v1/keys",
+        "/ui/%2E%2e%2fv1",
+        "/ui/%5c%5cevil.example",
+        "/ui/..%2f..%2f/evil.example",
+        "/ui/x#@evil.example",
+        "/ui/%0d%0aSet-Cookie:x",
+        "/ui/%c3%bc",
+        "/UI",
+        "javascript:/ui/",
+        "https:/ui/x",
     )
     for elsewhere in far:
         answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": elsewhere})  # type: ignore[attr-defined]
         assert answer.headers["location"] == "/ui", elsewhere
+
+
+@pytest.mark.parametrize(
+    ("asked", "led"),
+    [
+        ("/ui/models/./birds", "/ui/models/birds"),
+        ("/ui/models//birds/", "/ui/models/birds"),
+        ("/ui/models/a/../birds?v=1&t=%2e%2e", "/ui/models/birds?v=1&t=%2e%2e"),
+        ("/ui/models/two%20words", "/ui/models/two%20words"),
+        ("/ui?after=x", "/ui?after=x"),
+    ],
+)
+def test_the_login_leads_to_a_page_in_its_plain_form(browser: TestClient, asked: str, led: str) -> None:
+    answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": asked})  # type: ignore[attr-defined]
+    assert answer.headers["location"] == led
 
 
 FOREIGN = (
@@ -135,6 +162,24 @@ def test_the_cookie_counts_for_the_services_own_pages_alone(logged_in: TestClien
         answer = logged_in.request(method, "/v1/models", headers=changed, **body)  # type: ignore[arg-type]
         assert answer.status_code == 403, (method, changed, answer.text)
     assert logged_in.get("/v1/models").json()["items"] == []
+
+
+def test_a_cookie_counts_at_the_host_and_port_where_it_was_given(logged_in: TestClient) -> None:
+    token = logged_in.cookies["perennial-8000"]
+    for host in ("127.0.0.1:8001", "localhost:8000", "127.0.0.1", "[::1]:8000"):
+        port = host.rpartition("]")[2].partition(":")[2] or "80"
+        for name in ("perennial-8000", f"perennial-{port}", "perennial", "__Host-perennial"):
+            asked = {"Host": host, "Cookie": f"{name}={token}", "Origin": f"http://{host}"}
+            assert logged_in.get("/v1/me", headers=asked).status_code == 401, (host, name)
+    assert logged_in.get("/v1/me").status_code == 200
+
+
+def test_two_services_on_one_machine_do_not_log_each_other_out(logged_in: TestClient) -> None:
+    logged_in.base_url, logged_in.headers["Origin"] = "http://127.0.0.1:8001", "http://127.0.0.1:8001"
+    logged_in.post("/ui/login", data={"key": logged_in.browser_key})  # type: ignore[attr-defined]
+    logged_in.post("/ui/logout", data={})
+    logged_in.base_url, logged_in.headers["Origin"] = "http://127.0.0.1:8000", "http://127.0.0.1:8000"
+    assert logged_in.get("/v1/me").status_code == 200
 
 
 def test_a_typed_address_is_answered(logged_in: TestClient) -> None:
@@ -160,11 +205,11 @@ def test_a_form_of_another_site_changes_nothing_even_with_a_key(client: TestClie
 
 
 def test_logging_out_ends_the_session_at_once(logged_in: TestClient) -> None:
-    token = logged_in.cookies["perennial"]
+    token = logged_in.cookies["perennial-8000"]
     assert logged_in.get("/ui").status_code == 200
     assert logged_in.post("/ui/logout", data={}).status_code == 303
-    assert rows(logged_in) == [] and "perennial" not in logged_in.cookies
-    assert logged_in.get("/ui", headers={"Cookie": f"perennial={token}"}).status_code == 303
+    assert rows(logged_in) == [] and "perennial-8000" not in logged_in.cookies
+    assert logged_in.get("/ui", headers={"Cookie": f"perennial-8000={token}"}).status_code == 303
 
 
 def test_a_session_ends_with_its_key(
@@ -210,7 +255,7 @@ def test_a_request_keeps_a_session_awake(settings: Settings) -> None:
 
 
 def test_no_header_passes_for_a_remembered_session(logged_in: TestClient) -> None:
-    token = logged_in.cookies["perennial"]
+    token = logged_in.cookies["perennial-8000"]
     assert logged_in.get("/ui").status_code == 200
     stranger = {"Cookie": "", "Sec-Fetch-Site": "cross-site"}
     for value in (f"session {token}", f"session\t{token}", f"Bearer {token}", token):

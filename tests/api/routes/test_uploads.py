@@ -422,3 +422,14 @@ def test_a_client_that_leaves_before_the_first_byte_holds_nothing(client: TestCl
     where = begin(client, 300)
     assert broken_off(client, where, []) == 400
     assert send(client, where, 0, bytes(300)).status_code == 204
+
+
+@pytest.mark.parametrize("header", ["Upload-Concat", "Upload-Defer-Length"])
+@pytest.mark.parametrize("value", ["partial", "final;/v1/uploads/upl_a /v1/uploads/upl_b", "1", ""])
+def test_an_extension_that_is_not_spoken_is_refused_by_its_name(
+    shared: TestClient, header: str, value: str
+) -> None:
+    named = {"Upload-Length": "10", "Tus-Resumable": "1.0.0", header: value}
+    answer = shared.post("/v1/uploads", headers=named)
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == header
+    assert answer.json()["detail"].startswith(f"{header} is not supported")

@@ -6,7 +6,9 @@ from sqlalchemy import func, select, update
 from core.db.tables import Audit, UserSession
 from core.errors import NotAuthenticated
 from core.requests import keys, sessions
-from core.requests.sessions import MOST, digest
+from core.requests.sessions import MOST, at, digest
+
+PLACE = "127.0.0.1:8000"
 
 
 @pytest.fixture
@@ -20,47 +22,47 @@ def count(database):
 
 
 def test_a_token_is_kept_as_its_digest_alone(database, secret):
-    token = sessions.begin(database, secret)
+    token = sessions.begin(database, secret, PLACE)
     assert len(token) == 43
     with database.read() as session:
-        assert session.scalars(select(UserSession.hash)).all() == [digest(token)]
+        assert session.scalars(select(UserSession.hash)).all() == [digest(at(token, PLACE))]
 
 
 def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
     tokens = []
     for second in range(MOST + 2):
-        tokens.append(sessions.begin(database, secret))
+        tokens.append(sessions.begin(database, secret, PLACE))
         with database.write() as session:
             session.execute(
                 update(UserSession)
-                .where(UserSession.hash == digest(tokens[-1]))
+                .where(UserSession.hash == digest(at(tokens[-1], PLACE)))
                 .values(created_at=float(second))
             )
     with database.read() as session:
         kept = set(session.scalars(select(UserSession.hash)))
     assert len(kept) == MOST
-    assert {digest(token) for token in tokens[:2]}.isdisjoint(kept)
+    assert {digest(at(token, PLACE)) for token in tokens[:2]}.isdisjoint(kept)
 
 
 def test_a_login_removes_sessions_that_are_over(database, secret):
-    sessions.begin(database, secret)
+    sessions.begin(database, secret, PLACE)
     with database.write() as session:
         session.execute(update(UserSession).values(expires_at=1.0))
-    sessions.begin(database, secret)
+    sessions.begin(database, secret, PLACE)
     assert count(database) == 1
 
 
 def test_a_wrong_key_begins_nothing(database, secret):
     for wrong in ("", "pk_x", secret[:-1] + ("a" if secret[-1] != "a" else "b")):
         with pytest.raises(NotAuthenticated):
-            sessions.begin(database, wrong)
+            sessions.begin(database, wrong, PLACE)
     assert count(database) == 0
 
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
-    token = sessions.begin(database, secret)
-    sessions.end(database, token)
-    sessions.end(database, token)
+    token = sessions.begin(database, secret, PLACE)
+    sessions.end(database, at(token, PLACE))
+    sessions.end(database, at(token, PLACE))
     with database.read() as session:
         actions = session.scalars(select(Audit.action).order_by(Audit.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]
