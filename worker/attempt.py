@@ -214,7 +214,7 @@ class Attempt:
         if not most:
             return float("inf")
         with db.read() as session:
-            return most - duration.seconds(session, self._claim.job_id, db.now(session))
+            return most - duration.seconds(session, self._claim.job_id, db.now(session), most)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         """Write how far the job is, at most once a second; an outage is passed over."""

@@ -38,6 +38,7 @@ from core.work.scrub import Scrubber
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
 from worker.chores import ALIVE, SWEEP_S, Chores, lost_file
+from worker.clock_watch import ClockWatch
 from worker.device import DeviceWatch
 from worker.folders import WorkFolder
 from worker.reaper import Reaper
@@ -79,6 +80,7 @@ class Worker:
         self._zygote: Zygote | None = None
         self._attempt: Attempt | None = None
         self._reaper = Reaper(self.db, settings.lease_s)
+        self._clock = ClockWatch(self.db, settings.lease_s)
         self._device = DeviceWatch(settings)
         self._reported: tuple[float, workers.Device] | None = None
         self._outages = 0  # attempts in a row that an outage ended
@@ -90,6 +92,7 @@ class Worker:
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,
+                "compare the clocks": self._clock.look,
             },
         )
         self._reaping = Chores(
@@ -107,7 +110,7 @@ class Worker:
             max(SWEEP_S, settings.chores_s),
             {
                 "tell what it can export": lambda: exporters.tell(self.db, self.name),
-                "sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings),
+                "sweep": self._sweep,
                 "usage": lambda: usage.measure_old(self.db),
             },
         )
@@ -252,6 +255,10 @@ class Worker:
         self._folder.clear_abandoned(lambda worker: taken.extend(claims.reap_worker(self.db, worker)))
         for job_id in self._note_reaped(taken):
             ring(job_id)
+
+    def _sweep(self) -> None:
+        if self._clock.is_calm():
+            sweep.sweep(self.db, self.store, self.blobs, self.settings)
 
     def _scrubbed(self) -> None:
         Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()

@@ -1,5 +1,8 @@
 """Takes jobs from workers that died, and not from those that could not renew their lease for an outage.
 
+A clock of the database that is put forward is like an outage: all leases have run out, and workers renew them. One that
+is put back begins the half lease again; what lies in a far future then is brought near (`core.work.clock_jumps`).
+
 When the database was out for longer than a lease, every lease has run out by the time it answers again, though the
 workers live. The first to look would take all jobs from the others, each time as a strike. So nothing is taken until
 the database has answered for half a lease.
@@ -47,10 +50,12 @@ class Reaper:
             with self._db.read() as session:
                 now = self._db.now(session)
                 if self.answers_since is None:
-                    self.answers_since = workers.answers_since(session, now - self._gap_s) or now
+                    self.answers_since = workers.answers_since(session, now - self._gap_s, now) or now
                     self._answered_at = now
             slow_s = time.monotonic() - begun
-            if slow_s > self._slow_s or now - self._answered_at > self._gap_s:
+            if (
+                slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s
+            ):  # <0: a clock put back
                 self.answers_since = now + slow_s
             self._answered_at = now
             if now + slow_s - self.answers_since < self._grace_s:

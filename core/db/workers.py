@@ -7,7 +7,7 @@ when there is none.
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from core.db.tables import WorkerReport
@@ -32,12 +32,13 @@ class Device:
 def report(
     session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
 ) -> None:
-    """Note that a worker is there, and forget those that were last seen a day ago.
+    """Note that a worker is there, and forget those that were last seen a day ago, or will be: a clock was put back.
 
     Args:
         answers_since: since when the database has answered the worker; None: it cannot say.
     """
-    session.execute(delete(WorkerReport).where(WorkerReport.seen_at < now - KEPT_S))
+    off = or_(WorkerReport.seen_at < now - KEPT_S, WorkerReport.seen_at > now + KEPT_S)
+    session.execute(delete(WorkerReport).where(off))
     session.merge(
         WorkerReport(
             worker=worker,
@@ -50,9 +51,11 @@ def report(
     )
 
 
-def answers_since(session: Session, seen_from: float) -> float | None:
+def answers_since(session: Session, seen_from: float, now: float) -> float | None:
     """Return since when the database has answered, by the workers seen from a time on; None: none of them can say."""
-    reported = select(func.min(WorkerReport.answers_since)).where(WorkerReport.seen_at >= seen_from)
+    reported = select(func.min(WorkerReport.answers_since)).where(
+        WorkerReport.seen_at >= seen_from, WorkerReport.answers_since <= now
+    )
     return session.scalar(reported)
 
 

@@ -130,7 +130,7 @@ def test_an_older_report_of_a_worker_does_not_say_since_when_the_database_has_an
         session.execute(text("INSERT INTO workers VALUES ('w', 'cpu', 0, NULL, 5.0)"))
     migrate.upgrade(older)
     with older.write() as session:
-        assert workers.answers_since(session, 1.0) is None
+        assert workers.answers_since(session, 1.0, 2.0) is None
         workers.report(session, "w", workers.Device("cpu"), 6.0, 2.0)
     migrate.downgrade(older, "0028")
     assert read_rows(older, "SELECT worker, seen_at FROM workers") == [("w", 6.0)]

@@ -48,7 +48,9 @@ def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
     monkeypatch.setattr(
         reapers.workers,
         "answers_since",
-        lambda _session, seen_from: min((a for a, seen in base.reports if seen >= seen_from), default=None),
+        lambda _session, seen_from, now: min(
+            (a for a, seen in base.reports if seen >= seen_from and a <= now), default=None
+        ),
     )
     return Reaper(base, LEASE_S)  # type: ignore[arg-type]
 
@@ -122,3 +124,17 @@ def test_leases_are_judged_by_the_time_before_the_database_could_hang(
     seconds_until_it_takes(reaper, clock)
     asked, base.slow_s = clock.now, 1.0
     assert reaper.reap() == [f"job {asked}"]
+
+
+@pytest.mark.parametrize("days", [400, -400])
+def test_it_gives_others_half_a_lease_after_the_clock_jumped(reaper: Reaper, clock: Clock, days: int) -> None:
+    seconds_until_it_takes(reaper, clock)
+    clock.now += days * 86_400.0
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert seconds_until_it_takes(reaper, clock) == 0
+
+
+def test_a_report_of_a_clock_that_was_put_back_says_nothing(reaper: Reaper, base: Base, clock: Clock) -> None:
+    ahead = clock.now + 400 * 86_400.0
+    base.reports.append((ahead - 100, ahead))
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2

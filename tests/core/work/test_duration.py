@@ -7,6 +7,8 @@ import pytest
 from core.db.tables import Event
 from core.work import duration
 
+DAY_S = 86_400.0
+
 
 @pytest.mark.parametrize(
     ("states", "now", "seconds"),
@@ -17,8 +19,23 @@ from core.work import duration
         ([("running", 0), ("queued", 30), ("running", 40)], 50, 40),
         ([("running", 0), ("failed", 70), ("queued", 80), ("running", 90)], 95, 5),
         ([("running", 0), ("cancelling", 5), ("cancelled", 6)], 100, 0),
+        ([("running", 0), ("queued", 30), ("running", 40)], 400 * DAY_S, 30),
+        (
+            [("running", 500 * DAY_S), ("queued", 100 * DAY_S), ("running", 100 * DAY_S + 5)],
+            100 * DAY_S + 9,
+            4,
+        ),
     ],
-    ids=["waits", "decodes and learns", "was paused", "second attempt", "was retried", "cancelled"],
+    ids=[
+        "waits",
+        "decodes and learns",
+        "was paused",
+        "second attempt",
+        "was retried",
+        "cancelled",
+        "the clock was put forward",
+        "the clock was put back",
+    ],
 )
 def test_time_counts_where_a_worker_has_the_job(
     desk: Any, states: list[tuple[str, float]], now: float, seconds: float
@@ -29,4 +46,4 @@ def test_time_counts_where_a_worker_has_the_job(
         for state, at in states:
             session.add(Event(job_id=job, type="state", data={"state": state}, at=float(at)))
     with desk.db.read() as session:
-        assert duration.seconds(session, job, float(now)) == seconds
+        assert duration.seconds(session, job, float(now), 7 * DAY_S) == seconds

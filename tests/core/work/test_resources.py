@@ -136,5 +136,5 @@ def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: 
         workers.report(session, "dead", Device("cpu"), now - 100, now - 900)
         workers.report(session, "young", Device("cpu"), now - 5, now - 20)
         workers.report(session, "older code", Device("cpu"), now - 5)
-        assert workers.answers_since(session, now - 10) == now - 20
-        assert workers.answers_since(session, now - 1) is None
+        assert workers.answers_since(session, now - 10, now) == now - 20
+        assert workers.answers_since(session, now - 1, now) is None
