@@ -20,7 +20,7 @@ from api import session
 from api.loopback import header, require_loopback
 from core.db.polling import SessionRow
 from core.errors import NotAuthenticated
-from core.requests.actor import Actor
+from core.requests.actor import Actor, Bound
 from core.requests.sessions import IDLE_S, digest
 
 REMEMBER_S = 1.0
@@ -49,7 +49,7 @@ class KeyRow(Protocol):
 
     @property
     def scope(self) -> str:
-        """scrape, read, write or admin."""
+        """scrape, predict, read, write or admin."""
 
     @property
     def expires_at(self) -> float | None:
@@ -58,6 +58,18 @@ class KeyRow(Protocol):
     @property
     def revoked_at(self) -> float | None:
         """Seconds since 1970; None: it is not revoked."""
+
+    @property
+    def model_id(self) -> str | None:
+        """Of the model that a key of scope predict may ask."""
+
+    @property
+    def model_name(self) -> str | None:
+        """Present name of that model."""
+
+    @property
+    def alias(self) -> str | None:
+        """Alias that such a key may ask."""
 
 
 class Keys(Protocol):
@@ -165,4 +177,10 @@ class Access:
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         self.used[row.id] = now
-        return Actor(row.owner_id, row.id, row.scope), row.expires_at
+        return Actor(row.owner_id, row.id, row.scope, bound=_bound(row)), row.expires_at
+
+
+def _bound(row: KeyRow) -> Bound | None:
+    if row.model_id is None or row.model_name is None or row.alias is None:
+        return None
+    return Bound(row.model_id, row.model_name, row.alias)

@@ -26,10 +26,11 @@ from starlette.routing import Match
 from api import problems
 from api.access import Access
 from api.boundary import Boundary
+from api.cors import Cors
 from api.docs import add_docs
 from api.fair_share import FairShare
 from api.field_errors import fields_of
-from api.guard import guard
+from api.guard import Doorkeepers, guard
 from api.heavy_work import HeavyWork
 from api.key_use import KeyUse
 from api.loopback import is_loopback
@@ -51,6 +52,7 @@ from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.predict.line import PredictLine
 from api.predict.predictor import Predictor
+from api.predict_limits import PredictLimits
 from api.rate import Rate
 from api.routes import (
     aliases,
@@ -154,7 +156,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             has imported (`core.garbage`).
 
     Raises:
-        RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
+        RuntimeError: authentication is off and the address is not a loopback one, or pages of other origins are to
+            be answered; or a route without scope.
     """
     if settings is None:
         configure("api")  # before the server's first line
@@ -162,6 +165,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):
         raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
+    if settings.auth == "off" and settings.allowed_origins:
+        raise RuntimeError(
+            "PERENNIAL_PREDICT_ORIGINS needs keys: with PERENNIAL_AUTH=off no page of another site is answered."
+        )
     app = FastAPI(
         title="Perennial",
         version=metadata_version(),
@@ -187,12 +194,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)
     app.add_middleware(Tus)  # sees problems too
+    if settings.allowed_origins:
+        app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
     app.add_middleware(Latency)  # the outermost
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
 
 def _add_routes(app: FastAPI, share: FairShare) -> None:
+    doorkeepers = Doorkeepers(
+        access=lambda: app.state.access,
+        rate=lambda: app.state.rate,
+        limits=lambda: app.state.predict_limits,
+        share=share,
+    )
     for router in ROUTERS:
         for route in router.routes:
             if not isinstance(route, APIRoute):
@@ -200,7 +215,7 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
             # The routers' own routes, not copies behind another layer of matching. One process may make
             # several apps, so the guard goes around the handler of a copy.
             own = copy.copy(route)
-            guard(own, lambda: app.state.access, lambda: app.state.rate, share)
+            guard(own, doorkeepers)
             app.router.routes.append(own)
 
 
@@ -239,6 +254,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     app.state.predict_line = PredictLine(settings)
     app.state.predictor = Predictor(settings)
     app.state.asked_versions = AskedVersions(app.state.database)
+    app.state.predict_limits = PredictLimits(db)
     await to_thread.run_sync(spool.remove_abandoned, settings.folder("spool"))
     await app.state.polling.start()
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None

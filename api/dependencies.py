@@ -1,7 +1,7 @@
 """What route handlers may ask for: the authenticated caller and the parts of the service.
 
-`Scrape`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in `api.guard`,
-before a byte of the body is read; these dependencies only hand over its result. A route without one of
+`Scrape`, `Predict`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in
+`api.guard`, before a byte of the body is read; these dependencies only hand over its result. A route without one of
 them must be in `api.guard.OPEN_PATHS`, or the app does not start.
 
     @router.post("/v1/things", status_code=201, responses=responses(409))
@@ -80,6 +80,7 @@ async def _kept_metrics(request: Request) -> KeptAnswers:
 
 
 Scrape = Annotated[Actor, Depends(Needs("scrape"))]
+Predict = Annotated[Actor, Depends(Needs("predict"))]
 Read = Annotated[Actor, Depends(Needs("read"))]
 Write = Annotated[Actor, Depends(Needs("write"))]
 Admin = Annotated[Actor, Depends(Needs("admin"))]

@@ -7,6 +7,7 @@ bodies are parsed strictly, and names of query parameters that do not exist are 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,6 +20,7 @@ from api.access import Access
 from api.dependencies import Needs
 from api.fair_share import FairShare, Working, pause, resume
 from api.key_watch import KeyWatch
+from api.predict_limits import PredictLimits
 from api.rate import Rate
 from api.strict_json import fit_text, parse
 from core.errors import (
@@ -51,14 +53,25 @@ def polling(endpoint: Any) -> Any:
     return endpoint
 
 
-def guard(
-    route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate | None], share: FairShare
-) -> None:
-    """Put the guard before a route.
+@dataclass(frozen=True)
+class Doorkeepers:
+    """What the guard asks about a caller; each is there once the application has started.
 
-    Args:
+    Attributes:
+        access: who it is.
         rate: counts the requests of an owner, None where they are not limited.
+        limits: count what keys of scope predict take.
         share: works for owners in fair shares.
+    """
+
+    access: Callable[[], Access]
+    rate: Callable[[], Rate | None]
+    limits: Callable[[], PredictLimits]
+    share: FairShare
+
+
+def guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
+    """Put the guard before a route.
 
     Raises:
         RuntimeError: the route neither names the scope it needs nor is open.
@@ -66,7 +79,7 @@ def guard(
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin.")
-    route.app = _Guarded(route, need, access, rate, share)
+    route.app = _Guarded(route, need, doorkeepers)
 
 
 def needed_scope(route: APIRoute) -> str | None:
@@ -78,19 +91,10 @@ def needed_scope(route: APIRoute) -> str | None:
 
 
 class _Guarded:
-    def __init__(
-        self,
-        route: APIRoute,
-        need: str | None,
-        access: Callable[[], Access],
-        rate: Callable[[], Rate | None],
-        share: FairShare,
-    ) -> None:
+    def __init__(self, route: APIRoute, need: str | None, doorkeepers: Doorkeepers) -> None:
         self.inner: ASGIApp = route.app
         self.need = need
-        self.access = access
-        self.rate = rate
-        self.share = share
+        self.doorkeepers = doorkeepers
         self.query = {p.alias for p in route.dependant.query_params}
         for sub in route.dependant.dependencies:
             self.query |= {p.alias for p in sub.query_params}
@@ -109,15 +113,18 @@ class _Guarded:
         if self.need is None:
             await self._serve(None, scope, receive, send)
             return
-        access = self.access()
+        access = self.doorkeepers.access()
         actor = await access.actor(scope, fresh=self.is_fresh)
-        rate = self.rate()
-        if rate is not None:
-            await rate.take(actor.owner_id)
-        if not actor.may(self.need):
-            raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
+        if actor.scope == "predict":
+            await self._let_predict(actor, scope)
+        else:
+            rate = self.doorkeepers.rate()
+            if rate is not None:
+                await rate.take(actor.owner_id)
+            if not actor.may(self.need):
+                raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
         scope.setdefault("state", {})["actor"] = actor
-        working = Working(self.share, actor.owner_id)
+        working = Working(self.doorkeepers.share, actor.owner_id)
 
         async def sent(message: Message) -> None:
             working.pause()  # what is left to do is up to the client
@@ -129,6 +136,22 @@ class _Guarded:
             await self._serve(actor, scope, watch.receiving(receive), watch.sending(sent))
         finally:
             working.pause()
+
+    async def _let_predict(self, actor: Actor, scope: Scope) -> None:
+        """Let a key of scope predict ask its own alias of its own model, so often as it may.
+
+        One sentence for all else, before anything is looked up: it does not say what there is. Its requests are not
+        counted as its owner's, who would be locked out by a page that has the key.
+        """
+        named = scope["path_params"]
+        bound = actor.bound if self.need == "predict" else None
+        if bound is None or not bound.allows(named.get("model", ""), named.get("version", "")):
+            raise NotAllowed(
+                "Your key is of scope predict: it asks for predictions of the one model and alias that it was made"
+                " for, and for nothing else."
+            )
+        assert actor.key_id is not None
+        await self.doorkeepers.limits().take_request(actor.key_id)
 
     async def _serve(self, actor: Actor | None, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path_params"]:

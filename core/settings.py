@@ -5,6 +5,7 @@ Three URLs choose the size of the service: database, store, broker. With none se
 """
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
@@ -147,6 +148,8 @@ class Settings(BaseSettings):
     """Seconds that decoding all images of one prediction may take."""
     predict_turn_s: float = Field(0.5, gt=0)
     """Seconds after which a request lets other owners' requests pass, at its next image."""
+    predict_origins: str = ""
+    """Origins, separated by commas, whose pages may ask for predictions, such as `https://shop.example`."""
     predict_answer_s: float = Field(30.0, gt=0)
     """A predict helper that takes longer for one turn, or to load a version, is ended."""
     predict_max_top_k: int = Field(1000, ge=1)
@@ -204,6 +207,16 @@ class Settings(BaseSettings):
             ipaddress.ip_network(part, strict=False)  # says what is wrong with it
         return value
 
+    @field_validator("predict_origins")
+    @classmethod
+    def _are_origins(cls, value: str) -> str:
+        return ",".join(_origin(part.strip()) for part in value.split(",") if part.strip())
+
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        """Origins whose pages may ask for predictions."""
+        return frozenset(filter(None, self.predict_origins.split(",")))
+
     @property
     def resolved_database_url(self) -> str:
         """The database's URL with its password; a file of the data directory where none is set."""
@@ -247,6 +260,28 @@ class Settings(BaseSettings):
         path = self.data_dir.absolute() / name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers send it: in lower case, without the port that its scheme has anyway.
+
+    Raises:
+        ValueError: it is none, or stands for several.
+    """
+    advice = "PERENNIAL_PREDICT_ORIGINS lists whole origins, such as https://shop.example,https://shop.example:8443"
+    if "*" in text:
+        raise ValueError(f"{text!r} stands for any page, whoever made it: {advice}.")
+    found = re.fullmatch(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", text.lower())
+    if found is None or (found[3] is not None and not 0 < int(found[3]) <= 65535):
+        raise ValueError(
+            f"{text!r} is no origin (http or https, a host, perhaps a port, and no path): {advice}."
+        )
+    usual = {"http": "80", "https": "443"}[found[1]]
+    return (
+        f"{found[1]}://{found[2]}"
+        if found[3] in (None, usual)
+        else f"{found[1]}://{found[2]}:{int(found[3])}"
+    )
 
 
 def _with_password(url: str, file: Path | None, what: str) -> str:

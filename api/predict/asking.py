@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from anyio import to_thread
 from fastapi import Request
 
-from api.predict.images import Images, form_boundary, read_images
+from api.predict.images import Images, declared_kind, read_images
 from api.predict.line import Place, PredictLine
 from api.predict.predictor import Predictor, Question
+from api.predict_limits import PredictLimits
 from core.db.session import Database
 from core.errors import Invalid, StoreCorrupt
 from core.requests.actor import Actor
@@ -32,20 +33,26 @@ async def ask(
 ) -> tuple[bytes, Images, Place]:
     """The answer as JSON, the images that were sent, and the place, which whoever calls this leaves.
 
-    Raises: as `AskedVersions.find`, `form_boundary`, `PredictLine.place`, `read_images`, `Question.to` and
-    `Predictor.predict`; and Invalid for more labels than an image may have.
+    Raises: as `AskedVersions.find`, `declared_kind`, `PredictLine.place`, `read_images`, `PredictLimits.take`,
+    `Question.to` and `Predictor.predict`; and Invalid for more labels than an image may have.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
+    key = None if actor.bound is None else actor.key_id
+    if actor.bound is not None:  # the guard has let through its own model alone, by id or name
+        model = actor.bound.model_id
     # First, since nobody is to learn from another answer that a version is there.
     versions: AskedVersions = request.app.state.asked_versions
     found = await to_thread.run_sync(versions.find, actor, model, version, task)
     _check(asked.top_k, settings.predict_max_top_k)
-    boundary = form_boundary(request)
+    kind = declared_kind(request)
     line: PredictLine = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
-    place = line.place(actor.owner_id)
+    place = line.place(actor.owner_id, key)
     try:
-        images = await read_images(request, place, boundary, settings)
+        images = await read_images(request, place, kind, settings)
+        if key is not None:
+            limits: PredictLimits = request.app.state.predict_limits
+            await limits.take_images(key, len(images.body) - 1)  # one of them was taken with the request
         try:
             # Not in the helper's turn: a store that is out would hold up versions whose parts are here.
             question = await to_thread.run_sync(Question.to, found, blobs, task, asked.top_k)

@@ -5,6 +5,7 @@ place: who sends slowly uses up places and bytes of his own.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.types import Receive
 
@@ -12,22 +13,32 @@ from api.predict.line import Place
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
 from core.settings import Settings
 
+HEAD_BYTES = 1024
+"""After so many bytes, or all of fewer, it shows what kind of JSON a body is."""
+BoundOf = Callable[[bytes], int]
+"""How many bytes a body may have that begins so."""
+
 
 async def read_body(
-    receive: Receive, place: Place, most: int, declared: int | None, settings: Settings
+    receive: Receive,
+    place: Place,
+    most: int,
+    declared: int | None,
+    settings: Settings,
+    bound_of: BoundOf | None = None,
 ) -> bytearray:
     """The whole body; each byte is counted at its place when it comes.
 
     Args:
         most: bytes that it may have.
         declared: its Content-Length, None for a chunked one.
+        bound_of: tells from its first `HEAD_BYTES` whether it may have fewer; what it raises is raised.
 
     Raises:
         BodyTooLarge, BodyTruncated, BodyTimeout: as they say.
         TooManyRequests, Unavailable: there is no room for it now.
     """
-    if declared is not None and declared > most:
-        raise BodyTooLarge(f"The body may have {most} bytes; this one has {declared}.")
+    _require_few(declared, most)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
     idle, began = settings.upload_idle_s, now()
@@ -45,8 +56,17 @@ async def read_body(
             raise BodyTooLarge(f"The body may have {most} bytes.")
         place.take(len(chunk))
         body += chunk
+        if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
+            most, bound_of = min(most, bound_of(bytes(body[:HEAD_BYTES]))), None
+            _require_few(max(len(body), declared or 0), most)
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
     if declared is not None and len(body) != declared:
         raise BodyTruncated(f"Content-Length says {declared} bytes, {len(body)} came.")
     return body
+
+
+def _require_few(announced: int | None, most: int) -> None:
+    """Raises BodyTooLarge for more bytes than a body may have."""
+    if announced is not None and announced > most:
+        raise BodyTooLarge(f"The body may have {most} bytes; this one has {announced}.")

@@ -1,22 +1,30 @@
-"""Station 2 of predict: the images of a body, files in a form or nested arrays as JSON."""
+"""Station 2 of predict: the images of a body: one file, files in a form or in base64, or nested arrays as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from anyio import to_thread
 from starlette.requests import Request
 
 from api.fair_share import pause
 from api.guard import declared_length
+from api.predict import form, instances
 from api.predict.body import read_body
-from api.predict.form import boundary_of, images_of
-from api.predict.line import Place
-from core.errors import UnsupportedType
+from api.predict.line import Place, most_bytes
+from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
 
 INLINE_BYTES = 256 << 10
 """A form that is no longer is read in about the time that it takes to hand it to a thread."""
+FORM, JSON = "multipart/form-data", "application/json"
+FILES = tuple(
+    f"image/{kind}" for kind in ("jpeg", "png", "webp", "heic", "heif", "avif", "gif", "bmp", "tiff")
+)
+"""Media types of a body that is one image file. Its format is told by its bytes, as that of every other image."""
+_COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
+"""Other names that programs send."""
 
 
 @dataclass(frozen=True)
@@ -28,32 +36,73 @@ class Images:
     names: Sequence[str | None] = ()
 
 
-def form_boundary(request: Request) -> bytes | None:
-    """The boundary of a form; None for nested arrays.
+@dataclass(frozen=True)
+class BodyKind:
+    """The kind of body that a request declares; `boundary`: of a form."""
+
+    kind: Literal["file", "form", "json"]
+    boundary: bytes = b""
+
+
+def declared_kind(request: Request) -> BodyKind:
+    """The kind of body that a request declares.
 
     Raises:
-        UnsupportedType: the body is declared to be neither.
+        UnsupportedType: none of those that are read here.
         Invalid: a form without a boundary.
     """
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
-    if media_type not in ("multipart/form-data", "application/json"):
-        raise UnsupportedType("Send images as multipart/form-data, or nested arrays as application/json.")
-    return boundary_of(content_type) if media_type == "multipart/form-data" else None
+    if media_type == FORM:
+        return BodyKind("form", form.boundary_of(content_type))
+    if media_type == JSON:
+        return BodyKind("json")
+    if _COMMON.get(media_type, media_type) in FILES:
+        return BodyKind("file")
+    sent = repr(media_type[:60]) if media_type else "missing"
+    raise UnsupportedType(
+        f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or {FILES[-1]};"
+        f" several as {FORM}; or {instances.FORM} or nested arrays as {JSON}."
+    )
 
 
-async def read_images(request: Request, place: Place, boundary: bytes | None, settings: Settings) -> Images:
-    """The images of a request, read and counted at its place. Raises as `read_body` and `images_of`."""
-    most = min(settings.predict_body_bytes, settings.predict_owner_bytes)
-    if boundary is None:
-        most = min(most, settings.predict_array_bytes)
+async def read_images(request: Request, place: Place, kind: BodyKind, settings: Settings) -> Images:
+    """The images of a request, read and counted at its place.
+
+    Raises:
+        as `read_body`, `form.images_of` and `instances.images_of`.
+        Invalid: a key of scope predict sends nested arrays.
+    """
+    most = min(settings.predict_body_bytes, most_bytes(settings, place.key))
+    has_instances = False
+
+    def bound_of(head: bytes) -> int:
+        nonlocal has_instances
+        has_instances = instances.is_begun(head)
+        if has_instances:
+            return most
+        if place.key is not None:  # they take far more work than their bytes, and pages have files
+            raise Invalid(
+                f"A key of scope predict sends image files, as {instances.FORM}, not nested arrays."
+            )
+        return settings.predict_array_bytes
+
     declared = declared_length(request.headers.get("content-length"))
     pause()  # for the rest of it, too: `place` limits how many an owner has under way
-    body = await read_body(request.receive, place, most, declared, settings)
-    if boundary is None:
+    is_json = kind.kind == "json"
+    body = await read_body(request.receive, place, most, declared, settings, bound_of if is_json else None)
+    if kind.kind == "file":
+        return Images("files", [body], [None])
+    if is_json and not has_instances:
         return Images("arrays", [body])
     if len(body) <= INLINE_BYTES:
-        sent = images_of(body, boundary, PREDICT_IMAGES)
-    else:
-        sent = await to_thread.run_sync(images_of, body, boundary, PREDICT_IMAGES)
+        return _found(body, kind)
+    return await to_thread.run_sync(_found, body, kind)
+
+
+def _found(body: bytearray, kind: BodyKind) -> Images:
+    if kind.kind == "json":
+        files = instances.images_of(body, PREDICT_IMAGES)
+        return Images("files", files, [None] * len(files))
+    sent = form.images_of(body, kind.boundary, PREDICT_IMAGES)
     return Images("files", [image.data for image in sent], [image.name for image in sent])

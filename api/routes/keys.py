@@ -11,17 +11,24 @@ from api.problems import responses
 from api.schemas.admin import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
 from core.requests import keys
+from core.requests.predict_keys import Wanted
 
 router = APIRouter(tags=["keys"])
 
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-@router.post("/v1/keys", status_code=201, response_model=NewKey)
+@router.post("/v1/keys", status_code=201, response_model=NewKey, responses=responses(409))
 def create(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Make a key; its secret is in this answer and nowhere else."""
     answer = keys.create(
-        db, actor, name=body.name, owner=body.owner, scope=body.scope, expires_at=body.expires_at
+        db,
+        actor,
+        name=body.name,
+        owner=body.owner,
+        scope=body.scope,
+        expires_at=body.expires_at,
+        wanted=Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
     return json_answer(answer, 201, NO_STORE)
 

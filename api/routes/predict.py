@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import JsonValue
 
-from api.dependencies import BlobStore, Config, Db, Read
+from api.dependencies import BlobStore, Config, Db, Predict
 from api.predict.answer import HeldResponse
 from api.predict.asking import Asked, ask
 from api.predict.form import FIELDS
+from api.predict.images import FILES
 from api.problems import responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
@@ -25,11 +26,33 @@ TopK = Annotated[
 _files: JsonValue = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
 _numbers: JsonValue = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
 _pixels: JsonValue = {"type": "array", "items": {"anyOf": [_numbers, {"type": "array", "items": _numbers}]}}
+_base64: JsonValue = {
+    "type": "object",
+    "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
+    "required": ["b64"],
+    "additionalProperties": False,
+}
+
+
+def _list(name: str, description: str, items: JsonValue) -> JsonValue:
+    """The schema of a body that holds nothing but a list of images."""
+    listed: JsonValue = {"type": "array", "items": items, "minItems": 1, "maxItems": PREDICT_IMAGES}
+    return {
+        "type": "object",
+        "description": description,
+        "properties": {name: listed},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
 _body: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": f"At most {PREDICT_IMAGES} images: files in a form, or N×H×W[×C] values from 0 to 255.",
+        "description": f"At most {PREDICT_IMAGES} images: one file as it is, files in a form or in base64, or N×H×W[×C]"
+        " values from 0 to 255.",
         "content": {
+            **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in FILES},
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
@@ -41,17 +64,10 @@ _body: dict[str, JsonValue] = {
             },
             "application/json": {
                 "schema": {
-                    "type": "object",
-                    "properties": {
-                        "images": {
-                            "type": "array",
-                            "items": _pixels,
-                            "minItems": 1,
-                            "maxItems": PREDICT_IMAGES,
-                        }
-                    },
-                    "required": ["images"],
-                    "additionalProperties": False,
+                    "oneOf": [
+                        _list("instances", "Image files in base64, without line breaks.", _base64),
+                        _list("images", "Nested arrays.", _pixels),
+                    ]
                 }
             },
         },
@@ -69,7 +85,7 @@ async def predict(
     request: Request,
     model: ModelPath,
     version: VersionPath,
-    actor: Read,
+    actor: Predict,
     db: Db,
     blobs: BlobStore,
     settings: Config,

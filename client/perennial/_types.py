@@ -1030,7 +1030,7 @@ class JobMoved(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(Shape):
-    """A key, without its secret."""
+    """A key, without its secret. `bound`: null unless its scope is predict."""
 
     id: str
     name: str
@@ -1041,6 +1041,24 @@ class Key(Shape):
     revoked_at: str | None
     last_used_at: str | None
     created_at: str
+    bound: KeyBound | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyBound(Shape):
+    """What a key of scope predict may ask, and how often.
+
+    `model`: its present name; `alias`: the only one that is answered; `requests_per_s`: on average, with those of two
+    seconds at once; `images_per_day`: from midnight to midnight (UTC); `images_today`: sent since midnight.
+    """
+
+    model: str
+    model_id: str
+    alias: str
+    requests_per_s: float
+    images_per_day: int
+    images_today: int
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1637,6 +1655,7 @@ class NewKey(Shape):
     revoked_at: str | None
     last_used_at: str | None
     created_at: str
+    bound: KeyBound | None
     secret: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 

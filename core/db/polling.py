@@ -57,8 +57,10 @@ _OWNER_EVENTS_OF_A_TYPE = {
 """By the mark of the database: the events of one type after an id."""
 _NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
-    "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
-    " WHERE prefix = {}"
+    "SELECT k.id, k.owner_id, k.name, k.prefix, k.hash, k.scope, k.expires_at, k.revoked_at, k.last_used_at,"
+    " p.model_id, m.name, p.alias"
+    " FROM keys k LEFT JOIN predict_keys p ON p.key_id = k.id LEFT JOIN models m ON m.id = p.model_id"
+    " WHERE k.prefix = {}"
 )
 _SESSION = (
     "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, k.name, o.name"
@@ -167,7 +169,7 @@ def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, .
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """What the check of a key needs."""
+    """What the check of a key needs; of one of scope predict also the model and the alias that it may ask."""
 
     id: str
     owner_id: str
@@ -178,6 +180,9 @@ class KeyRow:
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    model_id: str | None
+    model_name: str | None
+    alias: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,16 @@ from core.db.tables import Key, Model, Owner
 from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
 from core.ids import is_id
 
-Scope = Literal["scrape", "read", "write", "admin"]
+Scope = Literal["scrape", "predict", "read", "write", "admin"]
 COVERS: dict[str, frozenset[str]] = {
     "scrape": frozenset({"scrape"}),
-    "read": frozenset({"read"}),
-    "write": frozenset({"read", "write"}),
-    "admin": frozenset({"scrape", "read", "write", "admin"}),
+    "predict": frozenset({"predict"}),
+    "read": frozenset({"predict", "read"}),
+    "write": frozenset({"predict", "read", "write"}),
+    "admin": frozenset({"scrape", "predict", "read", "write", "admin"}),
 }
-"""What the holder of a key of each scope may do. `scrape` opens the figures of the whole service, and nothing else."""
+"""What the holder of a key of each scope may do. `scrape` opens the figures of the whole service, and nothing else;
+`predict` asks one alias of one model (`Bound`), and nothing else."""
 
 MOST = 20
 """Models of one name that a refusal lists."""
@@ -39,16 +41,31 @@ _OWNERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """The one thing that a key of scope predict may ask: an alias of a model, by the model's id or present name."""
+
+    model_id: str
+    model_name: str
+    alias: str
+
+    def allows(self, model: str, version: str) -> bool:
+        """Whether a path names this model and this alias. A version's number never does, whatever the alias is on."""
+        return model in (self.model_id, self.model_name) and version == self.alias
+
+
+@dataclass(frozen=True, slots=True)
 class Actor:
     """The caller of a use-case; `key_id` is None when authentication is off.
 
     `called`: of somebody who has logged in, the names of key and owner, for pages to show.
+    `bound`: what the key is bound to, of scope predict.
     """
 
     owner_id: str
     key_id: str | None
     scope: str
     called: tuple[str, str] | None = None
+    bound: Bound | None = None
 
     @property
     def is_admin(self) -> bool:

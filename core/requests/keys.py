@@ -20,7 +20,9 @@ from core.db.session import Database
 from core.db.tables import Key, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import NAME_PATTERN, is_plain_name, new_id
-from core.protocol.answers.key import KeyOut, KeyPage, NewKey
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.key import KeyBound, KeyOut, KeyPage, NewKey
+from core.requests import predict_keys
 from core.requests.actor import COVERS, Actor
 from core.requests.audit import record
 from core.requests.pages import page
@@ -56,14 +58,27 @@ def new_secret() -> tuple[str, str]:
 
 
 def create(
-    db: Database, actor: Actor, *, name: str, owner: str | None, scope: str, expires_at: str | None
+    db: Database,
+    actor: Actor,
+    *,
+    name: str,
+    owner: str | None,
+    scope: str,
+    expires_at: str | None,
+    wanted: predict_keys.Wanted = predict_keys.NOTHING,
 ) -> NewKey:
     """Make a key for the owner of that name (made at first mention; default: the caller's own).
+
+    A key of scope predict is always of its model's owner.
+
+    Args:
+        wanted: what a key of scope predict is to ask.
 
     Returns the key with `secret`, which is never shown again.
 
     Raises:
-        Invalid: an unknown scope, a bad owner name, or an expiry in the past.
+        Invalid: an unknown scope, a bad owner name, or an expiry in the past; or as `predict_keys.check`.
+        NameAmbiguous: as `predict_keys.find_bound`.
     """
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
@@ -79,12 +94,20 @@ def create(
                 "The key would be expired from the start: expires_at must be in the future.",
                 fields=[{"field": "expires_at", "message": "is in the past"}],
             )
-        row = session.get_one(Owner, actor.owner_id) if owner is None else _owner(session, owner, now)
+        predict_keys.check(scope, wanted, expires, now)
+        model = None
+        if scope == "predict":
+            row, model = predict_keys.find_bound(session, actor, owner, wanted)
+        else:
+            row = session.get_one(Owner, actor.owner_id) if owner is None else _owner(session, owner, now)
         key, secret = _make(session, row, name=name, scope=scope, expires=expires, now=now)
-        record(
-            session, actor, "key.create", key.id, {"owner": row.name, "scope": scope, "name": name}, now=now
-        )
-        return {**_to_json(key, row.name), "secret": secret}
+        data: AuditData = {"owner": row.name, "scope": scope, "name": name}
+        bound: KeyBound | None = None
+        if model is not None:
+            bound = predict_keys.shown(predict_keys.bind(session, key, model, wanted), model.name, now)
+            data |= {"model": model.id, "alias": bound["alias"]}
+        record(session, actor, "key.create", key.id, data, now=now)
+        return {**_to_json(key, row.name, bound), "secret": secret}
 
 
 def list_keys(
@@ -95,7 +118,8 @@ def list_keys(
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
         found = page(session, query, Key.id, limit, cursor, descending=newest_first)
-        items = [_to_json(row.Key, row.name) for row in found.rows]
+        bounds = predict_keys.bounds(session, [row.Key.id for row in found.rows], db.now(session))
+        items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in found.rows]
         return {"items": items, "next_cursor": found.next_cursor}
 
 
@@ -187,7 +211,7 @@ def _write_private(path: Path, text: str) -> None:
         raise
 
 
-def _to_json(key: Key, owner: str) -> KeyOut:
+def _to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
     return {
         "id": key.id,
         "name": key.name,
@@ -198,4 +222,5 @@ def _to_json(key: Key, owner: str) -> KeyOut:
         "revoked_at": rfc3339(key.revoked_at),
         "last_used_at": rfc3339(key.last_used_at),
         "created_at": rfc3339(key.created_at),
+        "bound": bound,
     }

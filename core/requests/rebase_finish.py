@@ -21,6 +21,7 @@ from core.protocol.answers.rebase import RebaseOut
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.new_model import require_free_name
+from core.requests.predict_keys import follow_name
 from core.requests.rebase import free_name
 from core.requests.rebase_comparison import Comparison, compare, to_json
 from core.requests.rebase_plan import Plan, find_rebase, make_plan
@@ -143,6 +144,8 @@ def _moved(
     else:
         require_free_name(session, comes.owner_id, name)
     comes.name = name
+    if goes.deleted_at is None:
+        follow_name(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
     plan = make_plan(session, old, new)

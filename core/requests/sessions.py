@@ -99,4 +99,6 @@ def _require(session: Session, prefix: str, secret: str, now: float) -> Key:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":
         raise NotAllowed("A key of scope scrape reads the figures at /metrics, and opens no page.")
+    if key.scope == "predict":
+        raise NotAllowed("A key of scope predict asks one alias of one model, and opens no page.")
     return key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -9,6 +11,9 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.output import complain, say, size, table, when
+
+_FROM_NOW = re.compile(r"([0-9]{1,5})([dh])")
+_UNITS = {"d": "days", "h": "hours"}
 
 
 @click.group("keys")
@@ -20,8 +25,16 @@ def keys() -> None:
 def list_keys(shell: Shell) -> None:
     """All keys, without their secrets."""
     found = list(shell.client().keys.list())
-    rows = [(one.id, one.name, one.owner, one.scope, _until(one)) for one in found]
+    rows = [(one.id, one.name, one.owner, _may(one), _until(one)) for one in found]
     shell.answer(found, lambda: table(("key", "name", "owner", "scope", "valid until"), rows, "No key."))
+
+
+def _may(key: Any) -> str:
+    """Its scope, and what a key of scope predict asks."""
+    bound = getattr(key, "bound", None)  # an older service names none
+    if bound is None:
+        return str(key.scope)
+    return f"{key.scope} {bound.model}/{bound.alias}, {bound.images_today} of {bound.images_per_day} images today"
 
 
 def _until(key: Any) -> str:
@@ -33,19 +46,39 @@ def _until(key: Any) -> str:
 @command("create", keys)
 @click.argument("name")
 @click.option(
-    "--scope", type=click.Choice(["read", "write", "admin", "scrape"]), default="write", show_default=True
+    "--scope",
+    type=click.Choice(["read", "write", "admin", "scrape", "predict"]),
+    default="write",
+    show_default=True,
+    help="predict: asks one alias of one model, and may stand in a web page.",
 )
 @click.option("--owner", metavar="OWNER", help="Default: your own; a new name makes a new owner.")
-@click.option("--expires", "expires_at", metavar="TIME", help="Such as 2027-01-31T00:00:00Z.")
-def create(shell: Shell, name: str, scope: Any, owner: str | None, expires_at: str | None) -> None:
+@click.option(
+    "--expires", metavar="TIME", help="Such as 30d, 12h or 2027-01-31T00:00:00Z; of scope predict required."
+)
+@click.option("--model", "-m", metavar="MODEL", help="Of scope predict: the model that it asks.")
+@click.option("--alias", metavar="ALIAS", help="Of scope predict: the alias, such as production.")
+@click.option("--requests-per-s", type=float, metavar="N", help="Of scope predict; default 5.")
+@click.option("--images-per-day", type=int, metavar="N", help="Of scope predict; default 1000.")
+def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
     """Make a key. Its secret is on standard output, this once."""
-    found = shell.client().keys.create(name, scope=scope, owner=owner, expires_at=expires_at)
+    expires_at = None if expires is None else _moment(expires)
+    found = shell.client().keys.create(name, expires_at=expires_at, **wanted)
 
     def show() -> None:
-        complain(f"Key {found.id} of {found.owner} ({found.scope}). The secret is shown this once:")
+        complain(f"Key {found.id} of {found.owner} ({_may(found)}). The secret is shown this once:")
         say(found.secret)
 
     shell.answer(found, show)
+
+
+def _moment(text: str) -> str:
+    """A moment as the service reads it, which may be given as days or hours from now."""
+    match = _FROM_NOW.fullmatch(text)
+    if match is None:
+        return text
+    length = timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return (datetime.now(UTC) + length).isoformat(timespec="seconds")
 
 
 @command("revoke", keys)

@@ -42,8 +42,8 @@ def login(shell: Shell, key: str | None) -> None:
             owner, scope = (me := client.me()).owner, me.scope
         except NotFound:  # an older service: any answer shows that the key is good
             next(iter(client.models.list()), None)
-        except Forbidden:  # a key for figures alone
-            scope = "scrape"
+        except Forbidden as error:  # a key for figures alone, or for one alias of one model
+            scope = "predict" if "of scope predict" in str(error) else "scrape"
     where = config.store(profile, url, key)
     kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
     who = f" as {one_line(owner)} ({scope})" if owner else ""

@@ -6,7 +6,7 @@ compare them. JSON columns hold what is only read and written whole. The jobs ta
 
 from core.db.tables.job import Event, Job, OwnerEvent
 from core.db.tables.model import Alias, AliasMove, Base, Model, Weights
-from core.db.tables.owner import Key, Owner, UserSession
+from core.db.tables.owner import Key, Owner, PredictKey, UserSession
 from core.db.tables.request import Audit, Idempotency
 from core.db.tables.stored_object import Damage, Scrub
 from core.db.tables.table import Table
@@ -36,6 +36,7 @@ __all__ = [
     "Owner",
     "OwnerEvent",
     "Part",
+    "PredictKey",
     "Result",
     "Scrub",
     "Table",

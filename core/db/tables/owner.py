@@ -31,11 +31,27 @@ class Key(Table):
     name: Mapped[str] = mapped_column(String(100))
     prefix: Mapped[str] = mapped_column(String(16), unique=True)  # public part of the secret
     hash: Mapped[str] = mapped_column(String(64))
-    scope: Mapped[str] = mapped_column(String(8))  # scrape, read, write, admin
+    scope: Mapped[str] = mapped_column(String(8))  # scrape, predict, read, write, admin
     expires_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
     created_at: Mapped[float]
+
+
+class PredictKey(Table):
+    """Of a key of scope predict: the alias that it asks, its limits, and what it has taken of them."""
+
+    __tablename__ = "predict_keys"
+    key_id: Mapped[str] = mapped_column(ForeignKey("keys.id"), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), index=True)
+    alias: Mapped[str] = mapped_column(String(63))
+    requests_per_s: Mapped[float]
+    images_per_day: Mapped[int]
+    day: Mapped[int] = mapped_column(default=0)  # of its last request, counted since 1970 (UTC)
+    images: Mapped[int] = mapped_column(default=0)  # that it has sent on that day
+    free_at: Mapped[float] = mapped_column(
+        default=0.0
+    )  # when its bucket is full again, see core.requests.predict_keys
 
 
 class UserSession(Table):

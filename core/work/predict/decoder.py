@@ -90,7 +90,9 @@ def images_of(text: bytes) -> list[Any]:
         raise Refused("The body is not JSON in UTF-8, or names something twice.") from error
     if isinstance(value, dict):
         if set(value) != {"images"}:
-            raise Refused('The body must be nested arrays or {"images": nested arrays}.')
+            raise Refused(
+                'The body must be nested arrays, {"images": nested arrays} or {"instances": [{"b64": "…"}]}.'
+            )
         value = value["images"]
     if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
         raise Refused(f"images must be a list of 1 to {PREDICT_IMAGES} images.")

@@ -9,7 +9,7 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial.guard import path
 
-Scope = Literal["read", "write", "admin", "scrape"]
+Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
 
 class Keys:
@@ -23,10 +23,39 @@ class Keys:
         return self._http.pages(types.Key, "/v1/keys")
 
     def create(
-        self, name: str, *, scope: Scope = "write", owner: str | None = None, expires_at: str | None = None
+        self,
+        name: str,
+        *,
+        scope: Scope = "write",
+        owner: str | None = None,
+        expires_at: str | None = None,
+        model: str | None = None,
+        alias: str | None = None,
+        requests_per_s: float | None = None,
+        images_per_day: int | None = None,
     ) -> types.NewKey:
-        """Make a key; its `secret` is shown this once. A new owner's name makes a new owner."""
-        body = {"name": name, "scope": scope, "owner": owner, "expires_at": expires_at}
+        """Make a key; its `secret` is shown this once. A new owner's name makes a new owner.
+
+        Args:
+            name: for whom or what it is.
+            scope: "predict": it asks `alias` of `model` alone, and may stand in a web page.
+            owner: the caller's own when None; of scope predict, that of the model.
+            expires_at: such as 2027-01-31T00:00:00Z; of scope predict within 366 days, else None: never.
+            model: id or name; with `alias`, only of scope predict.
+            alias: such as production.
+            requests_per_s: only of scope predict, on average; 5 when None.
+            images_per_day: likewise, from midnight to midnight (UTC); 1000 when None.
+        """
+        body: dict[str, str | float | None] = {
+            "name": name,
+            "scope": scope,
+            "owner": owner,
+            "expires_at": expires_at,
+            "model": model,
+            "alias": alias,
+            "requests_per_s": requests_per_s,
+            "images_per_day": images_per_day,
+        }
         said = {key: value for key, value in body.items() if value is not None}
         return self._http.call(types.NewKey, Ask("POST", "/v1/keys", json=said, is_replayable=False))
 

@@ -1,0 +1,51 @@
+"""What a key of scope predict may take, asked of the database (`core.requests.predict_keys`) before a body is read.
+
+A key that has nothing left is remembered until it has, so that who goes on asking costs the database nothing.
+"""
+
+import math
+from time import monotonic
+
+from anyio import to_thread
+
+from core.db.session import Database
+from core.errors import TooManyRequests
+from core.requests import predict_keys
+
+REMEMBER_S = 60.0
+"""So long at most: what a key may take may be counted otherwise by then."""
+MAX_REMEMBERED = 10_000
+
+
+class PredictLimits:
+    """The limits of all keys of scope predict. For one event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._refused: dict[str, tuple[str, float, float]] = {}
+        """Key → why, when it has something again, and until when that is believed."""
+
+    async def take_request(self, key_id: str) -> None:
+        """Count a request and its first image.
+
+        Raises:
+            TooManyRequests: the key has nothing left; `retry_after_s` says when it has.
+        """
+        why, at, until = self._refused.get(key_id, ("", 0.0, 0.0))
+        now = monotonic()
+        if now < until:
+            raise TooManyRequests(why, retry_after_s=max(1, math.ceil(at - now)))
+        self._refused.pop(key_id, None)
+        try:
+            await to_thread.run_sync(lambda: predict_keys.take(self._db, key_id, 1, is_request=True))
+        except TooManyRequests as error:
+            if len(self._refused) >= MAX_REMEMBERED:
+                self._refused.clear()
+            at = now + float(error.retry_after_s or 1)
+            self._refused[key_id] = (error.detail, at, min(at, now + REMEMBER_S))
+            raise
+
+    async def take_images(self, key_id: str, images: int) -> None:
+        """Count the further images of a request. Raises TooManyRequests."""
+        if images > 0:
+            await to_thread.run_sync(lambda: predict_keys.take(self._db, key_id, images, is_request=False))
