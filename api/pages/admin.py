@@ -1,10 +1,11 @@
 """`/ui/admin/…`: keys, the audit trail and what is used, for administrators."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
@@ -18,19 +19,21 @@ from core.db.session import Database
 from core.errors import Invalid, PerennialError
 from core.protocol.answers.key import NewKey
 from core.protocol.usage import ModelBytes
-from core.requests import audit, keys, usage
+from core.requests import audit, keys, predict_keys, usage
 from core.requests.actor import Actor
 from core.requests.audit import Wanted
 from core.requests.times import rfc3339, seconds
 
 router = APIRouter(include_in_schema=False)
 
+N = TypeVar("N", int, float)
 ROWS = 50
 SCOPES = {
     "read": "looks, downloads and predicts",
     "write": "the same, and creates, submits, promotes",
     "admin": "everything, of all owners, and these pages",
     "scrape": "the figures at /metrics alone",
+    "predict": "asks one alias of one model, also from a web page",
 }
 DAYS = {"": "never", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 """When a new key expires."""
@@ -58,6 +61,7 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
             owner=given.get("owner") or None,
             scope=given.get("scope", ""),
             expires_at=_expiry(given.get("days", "")),
+            wanted=_wanted(given),
         )
 
     try:
@@ -145,6 +149,29 @@ def _name(text: str) -> str:
         return characters.name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
+
+
+def _wanted(given: dict[str, str]) -> predict_keys.Wanted:
+    """What a key of scope predict is to ask; the form has its fields for all scopes."""
+    return predict_keys.Wanted(
+        given.get("model", "").strip() or None,
+        given.get("alias", "").strip() or None,
+        _number(given, "requests_per_s", float),
+        _number(given, "images_per_day", int),
+    )
+
+
+def _number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        found = read(text[:20])
+    except ValueError:
+        raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.") from None
+    if found != found or found in (math.inf, -math.inf):
+        raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.")
+    return found
 
 
 def _expiry(days: str) -> str | None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,18 @@ def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
     assert asked(capsys, "keys", "revoke", made["id"]) == {"revoked": made["id"]}
     assert run(["keys", "list"]) == 0
     assert "revoked" in capsys.readouterr().out
+
+
+def test_a_key_for_a_web_page_ends_so_many_days_from_now(capsys: Said, birds: str) -> None:
+    page = ["page", "--scope", "predict", "--model", birds, "--alias", "production", "--images-per-day", "9"]
+    made = asked(capsys, "keys", "create", *page, "--expires", "30d")
+    assert (made["bound"]["model"], made["bound"]["images_per_day"]) == (birds, 9)
+    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=29.9) < left <= timedelta(days=30)
+    assert run(["keys", "list"]) == 0
+    assert f"predict {birds}/production" in capsys.readouterr().out
+    assert run(["keys", "create", *page]) != 0
+    assert "must expire" in capsys.readouterr().err
 
 
 def test_changes_are_told_a_line_each(capsys: Said, birds: str) -> None:

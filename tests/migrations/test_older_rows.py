@@ -20,6 +20,7 @@ from core.db.tables import (
     Job,
     Key,
     Model,
+    PredictKey,
     Scrub,
     Upload,
     UserSession,
@@ -110,13 +111,17 @@ def test_rows_that_older_code_does_not_know_go_on_the_way_back(older: Database) 
         _add_upload(session, model)
         _add_webhook(session, model)
         _add_session(session, model)
+        _add_predict_key(session, model)
     with older.read() as session:
         assert session.scalars(select(Model.id).where(claims.awaits_base(Model.id))).all() == ["mdl_new"]
         (row,) = session.scalars(select(Delivery))
         assert (row.webhook_id, row.state, row.next_at) == ("whk_1", "pending", 1.5)
         assert session.get_one(Webhook, "whk_1").due_at == 1.5
     migrate.downgrade(older, BEFORE)
-    assert read_rows(older, "SELECT id FROM keys") == [("key_1",)]  # a table that older code knows
+    assert read_rows(older, "SELECT id FROM keys ORDER BY id") == [
+        ("key_1",),
+        ("key_2",),
+    ]  # a table that older code knows
     with older.write() as session:
         session.execute(text("DELETE FROM keys"))
     assert read_tables(older) == before
@@ -182,6 +187,22 @@ def _add_session(session: Session, model: Model) -> None:
     session.flush()
     times = {"created_at": 0.5, "seen_at": 1.5, "expires_at": 2.5}
     session.add(UserSession(hash="f" * 64, key_id="key_1", **times))
+
+
+def _add_predict_key(session: Session, model: Model) -> None:
+    """A key of a scope that older code does not know, which opens nothing there."""
+    named = {
+        "name": "k",
+        "prefix": "q",
+        "hash": "1" * 64,
+        "scope": "predict",
+        "created_at": 0.5,
+        "expires_at": 9.5,
+    }
+    session.add(Key(id="key_2", owner_id=model.owner_id, **named))
+    session.flush()
+    limits = {"requests_per_s": 5.0, "images_per_day": 1000}
+    session.add(PredictKey(key_id="key_2", model_id=model.id, alias="production", **limits))
 
 
 def test_older_jobs_are_claimed_after_a_check_beside_them(older: Database) -> None:

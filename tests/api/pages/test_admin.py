@@ -31,6 +31,11 @@ def test_a_key_is_made_shown_once_used_and_revoked(logged_in: TestClient) -> Non
         ({"owner": "No Owner"}, "owner&#39;s name must match"),
         ({"scope": "all"}, "Unknown scope"),
         ({"days": "7000"}, "in 30 days"),
+        ({"scope": "predict"}, "name both"),
+        ({"scope": "predict", "model": "birds", "alias": "production"}, "must expire"),
+        ({"model": "birds"}, "only a key of scope predict"),
+        ({"images_per_day": "many"}, "is no number"),
+        ({"requests_per_s": "nan"}, "is no number"),
     ],
 )
 def test_a_key_that_cannot_be_is_refused_in_words(
@@ -40,6 +45,14 @@ def test_a_key_that_cannot_be_is_refused_in_words(
     answer = logged_in.post("/ui/admin/keys", data=form)
     assert answer.status_code == 422 and said in answer.text and "pk_" in answer.text
     assert len(logged_in.get("/v1/keys").json()["items"]) == 1
+
+
+def test_a_key_for_a_web_page_is_made_and_its_use_shown(logged_in: TestClient, model: str) -> None:
+    form = {"name": "page", "scope": "predict", "days": "30", "model": model, "alias": "production"}
+    made = logged_in.post("/ui/admin/keys", data={**form, "requests_per_s": "0.5", "images_per_day": "10"})
+    assert made.status_code == 200 and f"{model}/production, 0 of 10 images today" in made.text
+    bound = logged_in.get("/v1/keys").json()["items"][-1]["bound"]
+    assert (bound["requests_per_s"], bound["images_per_day"]) == (0.5, 10)
 
 
 def test_the_key_of_this_session_is_not_revoked(logged_in: TestClient) -> None:

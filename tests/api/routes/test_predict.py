@@ -1,5 +1,6 @@
 """Prediction over HTTP: what is refused before the helper, what the helper's end means, and real answers."""
 
+import base64
 import io
 import os
 import signal
@@ -8,12 +9,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
 from sqlalchemy import select
 
 from api.predict.decoder import Decoded, Wanted
+from api.predict.images import FILES
 from api.predict.line import PredictLine
 from api.predict.network import NetworkProcess
 from api.predict.predictor import Predictor
@@ -122,6 +125,53 @@ def test_ten_labels_are_asked_for_unless_the_client_says_how_many(client, url, f
         assert refused.status_code == 422 and "top_k" in refused.json()["errors"][0]["field"]
 
 
+def encoded(*images: bytes) -> dict[str, list[dict[str, str]]]:
+    return {"instances": [{"b64": base64.b64encode(image).decode()} for image in images]}
+
+
+def test_a_body_may_be_one_image_file_as_it_is(client, url, fake):
+    for kind in (*FILES, "image/jpg", "IMAGE/PNG; name=a.png"):
+        answer = client.post(url, content=b"a", headers={"Content-Type": kind})
+        assert answer.status_code == 200 and len(answer.json()["predictions"]) == 1, kind
+        assert first(answer)["name"] is None
+
+
+def test_images_in_base64_are_answered_as_those_of_a_form(client, url, fake):
+    images = [b"a", b"cut", b"b" * 300_000]
+    of_form, of_json = send(client, url, *images).json(), client.post(url, json=encoded(*images)).json()
+    for item in of_form["predictions"]:
+        item["name"] = None
+    assert of_json == of_form
+    assert client.post(url, json=encoded(b"cut")).json()["type"] == "/problems/image-invalid"
+
+
+def test_a_body_that_cannot_be_read_is_refused_and_what_can_be_is_named(client, url, fake):
+    settings = client.app.state.settings
+    settings.predict_body_bytes, settings.predict_array_bytes = 3000, 1500
+    for kind, content, status, said in (
+        ("image/svg+xml", b"<svg/>", 415, "image/jpeg, image/png, image/webp"),
+        ("image/*", b"a", 415, '{"instances": [{"b64": "…"}]}'),
+        ("application/octet-stream", b"a", 415, "multipart/form-data"),
+        (None, b"a", 415, "Content-Type is missing"),
+        ("application/json", b'{"instances": []}', 422, "instances[0]"),
+        ("application/json", b'{"instances": [{"b64": "?"}]}', 422, "base64"),
+        ("application/json", b'{"instances": [' + b'{"b64":""},' * 257, 422, "at most 256 images"),
+        ("application/json", b'{"instances": [{"b64": "' + b"A" * 4000, 413, "3000 bytes"),
+        ("application/json", b'{"images": ["' + b" " * 2000, 413, "1500 bytes"),
+        ("image/png", b"a" * 3001, 413, "3000 bytes"),
+    ):
+        answer = client.post(url, content=content, headers={} if kind is None else {"Content-Type": kind})
+        assert answer.status_code == status and said in answer.json()["detail"], answer.text
+    assert not client.app.state.predict_line.requests and not client.app.state.predict_line.bytes
+
+
+def test_the_id_of_a_request_is_that_of_its_answer_where_it_is_short_and_plain(client, url, fake):
+    for sent, is_kept in (("page-7.A_", True), ("x" * 65, False), ("a b", False), ("", False)):
+        headers = {"Content-Type": "image/png", "X-Request-Id": sent}
+        told = client.post(url, content=b"a", headers=headers).headers["x-request-id"]
+        assert (told == sent) is is_kept and len(told) <= 64
+
+
 def test_arrays_have_no_names(client, url, fake):
     assert first(client.post(url, json={"images": [[[1]]]}))["name"] is None
 
@@ -132,6 +182,24 @@ def test_the_document_names_every_part_that_works(shared):
     form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert set(form["properties"]) == {"file", "files", "image", "images"} and form["minProperties"] == 1
     assert {p["name"] for p in operation["parameters"]} >= {"task", "top_k"}
+
+
+def test_the_document_names_every_kind_of_body(shared):
+    path = "/v1/models/{model}/versions/{version}/predict"
+    content = shared.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"]
+    assert set(content) == {*FILES, "multipart/form-data", "application/json"}
+    schema = content["application/json"]["schema"]
+    for body in (encoded(b"a"), {"images": [[[1]]]}):
+        jsonschema.validate(body, schema)
+    for body in (
+        {"instances": []},
+        {"instances": [{"b64": 1}]},
+        {"instances": [{}]},
+        {},
+        {**encoded(b"a"), "x": 1},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(body, schema)
 
 
 def test_the_helper_is_started_once_and_kept(client, url, fake):
@@ -315,6 +383,10 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     (one,) = from_file["predictions"]
     assert one["label"] == "dog" and abs(sum(one["probabilities"].values()) - 1) < 1e-5
     assert one["probability"] == one["probabilities"]["dog"]
+    raw = client.post(url, content=png.getvalue(), headers={"Content-Type": "image/png"}).json()
+    from_base64 = client.post(url, json=encoded(png.getvalue())).json()
+    assert raw["predictions"][0].pop("name") is from_base64["predictions"][0].pop("name") is None
+    assert raw == from_base64 == from_file
     bad = send(client, url, png.getvalue()[:100])
     assert bad.status_code == 422 and bad.json()["type"] == "/problems/image-invalid"
     huge = io.BytesIO()
