@@ -19,7 +19,14 @@ from perennial import JobEnded, Perennial
 from tests.client.small_batches import few
 from tools import digits, service
 
-SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_ANYTIME_S": "0.5", "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8"}
+PAGES_PORT = service.free_port()
+"""Of the origin whose pages may ask for predictions."""
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_ANYTIME_S": "0.5",
+    "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
+    "PERENNIAL_PREDICT_ORIGINS": f"http://127.0.0.1:{PAGES_PORT}",
+}
 PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
