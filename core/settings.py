@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = 10 * GIB
     max_entries: int = 500_000
     max_unpacked_bytes: int = 64 * GIB
-    max_image_pixels: int = 4096 * 4096
+    max_image_pixels: int = 50_000_000
     max_classes: int = 10_000
     max_ratio: int = 100
     """Largest ratio of unpacked to packed bytes of an archive."""

@@ -38,7 +38,7 @@ class Wanted:
         body: the files that are wanted, or the text.
         begin: images of the text to pass over.
         most: images wanted at most.
-        size, channels, crop, interpolation: of the decoded images, as the model's `image` has them.
+        size, channels, crop, interpolation, decoding: of the decoded images, as the model's `image` has them.
         left_s: seconds that they may take together.
     """
 
@@ -51,6 +51,7 @@ class Wanted:
     left_s: float
     crop: float | None = None
     interpolation: str | None = None
+    decoding: int | None = None
 
 
 @dataclass
@@ -183,6 +184,7 @@ class ImageDecoder:
             "channels": wanted.channels,
             "crop": wanted.crop,
             "interpolation": wanted.interpolation,
+            "decoding": wanted.decoding,
             "sizes": [len(data) for data in wanted.body],
             "begin": wanted.begin + len(so_far.found),
             "most": wanted.most - len(so_far.found),

@@ -183,7 +183,16 @@ class Predictor:
         if images.kind == "files":
             body, passed_over = _piece(images.body, begin, most), 0
         wanted = Wanted(
-            images.kind, body, passed_over, most, size, channels, left_s, image.crop, image.interpolation
+            images.kind,
+            body,
+            passed_over,
+            most,
+            size,
+            channels,
+            left_s,
+            image.crop,
+            image.interpolation,
+            image.decoding,
         )
         async with self._decoding.turn(owner) as decoder:
             decoded = await _done(self._decode_threads, decoder.decode, wanted)

@@ -950,13 +950,15 @@ class Image(Shape):
     """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
 
     `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; absent: all of it up to 96
-    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear.
+    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear. `decoding`: number of the
+    way in which files become images: 2 turns embedded colour profiles to sRGB; absent: 1, which leaves them aside.
     """
 
     size: int
     channels: int
     crop: float | None = None
     interpolation: Literal["bilinear", "bicubic", "nearest"] | None = None
+    decoding: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -20,10 +20,10 @@ from core.ingest import images
 from core.ingest.members import Damaged, SizeMismatch, read
 from core.ingest.resizing import Resizing
 
-PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL = range(6)
+PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
 """Pixels: an image is small whose longer side has fewer. Of several frames it is not said."""
-REASON_BYTES = 128
+REASON_BYTES = 192
 DIGEST_BYTES = 16
 CELL_BYTES = 16
 """The row in work plus one (uint64), and CPU seconds spent so far (float64)."""
@@ -37,7 +37,7 @@ class Plan:
 
     archive: file that holds the data; rows: number of images; columns: file of offsets, packed, sizes,
     crcs (uint64 [rows] each) and methods (uint8 [rows]), empty for an array; height, width, depth: of the
-    images of an array (0 for files), which begin at `begin`; crop, interpolation: how images are resized
+    images of an array (0 for files), which begin at `begin`; crop, interpolation, decoding: how files become images
     (`resizing`); pixels, verdicts, digests, reasons: result files with one row per image.
     """
 
@@ -60,6 +60,7 @@ class Plan:
     reasons: str
     crop: float | None
     interpolation: str | None
+    decoding: int
 
     def to_json(self) -> str:
         """One line of JSON, as the decoding process reads it."""
@@ -69,7 +70,7 @@ class Plan:
 class _Decoder:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.resizing = Resizing(plan.crop, plan.interpolation)
+        self.resizing = Resizing(plan.crop, plan.interpolation, plan.decoding)
         self.row_bytes = plan.image_size * plan.image_size * plan.channels
         self.archive = os.open(plan.archive, os.O_RDONLY)
         self.columns = os.open(plan.columns, os.O_RDONLY) if plan.columns else -1
@@ -102,6 +103,7 @@ class _Decoder:
                 digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
                 verdict = GOOD_SMALL if square.longer_side < SMALL_SIDE else GOOD
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
+                verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (Damaged, ImageInvalid) as error:
                 verdict = self._reject(start + i, str(error))
             except MemoryError:

@@ -123,6 +123,7 @@ class Decoding:
             cpu_s=CPU_S,
             crop=self.resizing.crop,
             interpolation=self.resizing.interpolation,
+            decoding=self.resizing.decoding,
             **paths,
         )
 

@@ -36,14 +36,15 @@ BAD_SHARE = 0.05
 class Limits:
     """What one archive may hold.
 
-    body_bytes: packed size; entries: files, or rows of an npz; unpacked_bytes: sum over all entries;
-    image_pixels: width × height of one image; classes: distinct labels; ratio: unpacked over packed.
+    body_bytes: packed size; entries: files, or rows of an npz; unpacked_bytes: sum over all entries; image_pixels:
+    width × height of one image that is decoded whole (a JPEG may have four times as many); classes: distinct labels;
+    ratio: unpacked over packed.
     """
 
     body_bytes: int = 10 << 30
     entries: int = 500_000
     unpacked_bytes: int = 64 << 30
-    image_pixels: int = 4096 * 4096
+    image_pixels: int = 50_000_000
     classes: int = 10_000
     ratio: int = 100
 

@@ -9,7 +9,14 @@ import numpy.typing as npt
 
 from core.errors import ArchiveHostile, Rejected
 from core.ingest import equal_images
-from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, LYING, REASON_BYTES
+from core.ingest.decoder import (
+    GOOD,
+    GOOD_FIRST_FRAME,
+    GOOD_PROFILE_IGNORED,
+    GOOD_SMALL,
+    LYING,
+    REASON_BYTES,
+)
 from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
@@ -40,7 +47,7 @@ def judge(
         raise ArchiveHostile(
             f"The entry {show(decoded.names(int(lying[0])))} does not unpack to its declared size."
         )
-    good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL))
+    good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, GOOD_PROFILE_IGNORED))
     bad = np.flatnonzero(~good)
     rejected = _reasons(decoded, bad[:REPORT_ROWS].tolist())
     notes = list(layout.notes)
@@ -48,6 +55,12 @@ def judge(
     if frames:
         notes.append(
             f"{frames} image{'s have' if frames > 1 else ' has'} several frames; the first was taken"
+        )
+    profiles = int((decoded.verdicts == GOOD_PROFILE_IGNORED).sum())
+    if profiles:
+        notes.append(
+            f"{profiles} image{'s have' if profiles > 1 else ' has'} a colour profile that is damaged or for other "
+            "channels; it was ignored"
         )
     equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)

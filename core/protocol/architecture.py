@@ -25,13 +25,15 @@ class Image(Document):
     """Square images: `size` pixels a side, `channels` 1 or 3.
 
     crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; None: all of it up to 96
-    pixels, 224/256 above. interpolation: how images are resized; None: bilinear.
+    pixels, 224/256 above. interpolation: how images are resized; None: bilinear. decoding: number of the way in which
+    files become images (`core.ingest.resizing`); None: the first.
     """
 
     size: int
     channels: int
     crop: Number | None = None
     interpolation: Interpolation | None = None
+    decoding: int | None = None
 
 
 class Normalisation(Document):

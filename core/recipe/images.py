@@ -21,6 +21,10 @@ class Images:
     normalise: NormalisationOut | None
 
 
+DECODING = 2
+"""Of new models: number of the way in which files become images (`core.ingest.resizing.LATEST`)."""
+
+
 def images_of(catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage) -> Images:
     """The images for an architecture that is not checked yet.
 

@@ -1,7 +1,7 @@
 """What a request for a new model asks for, checked and completed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import Invalid
@@ -15,7 +15,7 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe import start
 from core.recipe.architecture import architecture
-from core.recipe.images import Images, images_of
+from core.recipe.images import DECODING, Images, images_of
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored
 from core.requests.admission import Admission
@@ -62,6 +62,7 @@ def asked_model(
         given_base
     )
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
+    images = replace(images, image={**images.image, "decoding": DECODING})
     complete = architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
     recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)

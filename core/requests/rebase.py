@@ -21,6 +21,7 @@ from core.db.tables import Base, Model, Task
 from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
 from core.ids import new_id
 from core.line.coverage import taught
+from core.protocol.answers.architecture import ImageOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model_change import NewModel
 from core.protocol.answers.rebase import RebaseOut
@@ -86,7 +87,7 @@ def begin(
         old = find_model(session, actor, model)
         fields = _new_model(session, catalogue, actor, old, given)
         size = _bytes_of(old, _learned(session, old))
-    asked = _asked(catalogue, fields, old, admission)
+    asked = _decoding_as_before(_asked(catalogue, fields, old, admission), old)
     if size and asked.images.image == old.image:
         quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
     begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), asked, terms)
@@ -236,6 +237,15 @@ def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admissi
             f"by the default, {method}."
         )
         return replace(found, notes=[*found.notes, note])
+
+
+def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
+    """The new model with files decoded as in the old one: stored images of both are the same pixels."""
+    image: ImageOut = {**asked.images.image}
+    image.pop("decoding", None)
+    if "decoding" in old.image:
+        image["decoding"] = old.image["decoding"]
+    return replace(asked, images=replace(asked.images, image=image))
 
 
 def _begun(

@@ -84,7 +84,8 @@ def cases() -> list[Case]:
         _bad("TIFF whose directory is itself", lambda: b"II*\0\x08\0\0\0\0\0\x08\0\0\0", ""),
         _bad("TIFF of 60,000 odd tags", lambda: _tiff(8, 8, odd=60_000), ""),
         _bad("TIFF directory beyond the end", lambda: b"II*\0\xff\xff\xff\x7f", ""),
-        _bad("TIFF of 32-bit floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF"), "32-bit"),
+        _odd("TIFF of 32-bit floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")),
+        _bad("TIFF of 32-bit integers", lambda: _save(Image.fromarray(np.zeros((8, 8), np.int32)), "TIFF"), "32-bit"),
         _bad("TIFF cut in its data", lambda: _noise("TIFF", compression="tiff_lzw")[:700], ""),
         _odd("TIFF of 65,536 tiles that are one JPEG of 88 scans", lambda: _tiff_of_jpeg(_scans(87, 16), 16)),
         _odd("TIFF of 60,000 frames", lambda: _tiff_chain(60_000)),
@@ -112,7 +113,7 @@ def cases() -> list[Case]:
         _bad("AVIF of 65,535 pixels a side declared", lambda: _avif_sized(65_535, 65_535), PIXELS + "|" + DAMAGED),
         _odd("AVIF of 16.8 Mpx declared, 4,096 there", lambda: _avif_sized(4096, 4096)),
         _bad("AVIF of noise bits", lambda: _noise("AVIF")[:300] + np.random.default_rng(1).bytes(900), ""),
-        _bad("HEIC", lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(90), "HEIC|" + DAMAGED),
+        _bad("HEIC of nothing", lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(90), DAMAGED),
         *[_bad(f"{name} called .png", lambda data=data: data, NO_IMAGE) for name, data in _disguised().items()],
     ]  # fmt: skip
 

@@ -28,13 +28,15 @@ class ImageOut(TypedDict):
     """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
 
     `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; absent: all of it up to 96
-    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear.
+    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear. `decoding`: number of the
+    way in which files become images: 2 turns embedded colour profiles to sRGB; absent: 1, which leaves them aside.
     """
 
     size: int
     channels: int
     crop: NotRequired[float]
     interpolation: NotRequired[Interpolation]
+    decoding: NotRequired[int]
 
 
 class NormalisationOut(TypedDict):

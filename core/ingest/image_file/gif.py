@@ -5,10 +5,10 @@ the size limit would keep it busy for minutes. Here the walk is bounded, and wha
 away (GIF89a specification, 1990: blocks, sub-blocks, trailer).
 """
 
-from core.errors import ImageInvalid
+from .unreadable import Unreadable
 
-MAX_BLOCKS = 1 << 18
-"""Sub-blocks that are walked: 16 million pixels of noise take 100,000 of them."""
+MAX_BLOCKS = 1 << 19
+"""Sub-blocks that are walked: 50 million pixels of noise take 300,000 of them."""
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
 _SCREEN_BYTES, _IMAGE_BYTES = 13, 10
 
@@ -21,7 +21,7 @@ def is_gif(data: bytes) -> bool:
 def first_frame(data: bytes, max_pixels: int) -> tuple[bytes, bool]:
     """The file up to the end of its first frame, and whether more frames follow.
 
-    A file that is cut off or has no frame comes back as it is: its decoder says so. Raises ImageInvalid when the
+    A file that is cut off or has no frame comes back as it is: its decoder says so. Raises Unreadable when the
     screen or the frame has more than `max_pixels`, or there are more than MAX_BLOCKS blocks.
     """
     walk = _Walk(data)
@@ -34,7 +34,7 @@ def first_frame(data: bytes, max_pixels: int) -> tuple[bytes, bool]:
         width = max(x + width, int.from_bytes(data[6:8], "little"))
         height = max(y + height, int.from_bytes(data[8:10], "little"))
         if width * height > max_pixels:
-            raise ImageInvalid(f"{width}×{height} pixels, more than {max_pixels}")
+            raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
         # Behind the descriptor: colours of its own, the width of the first code, and the pixels.
         end = walk.after(at + _IMAGE_BYTES + _colours(data[at + 9]) + 1)
         return data[:end] + bytes([_TRAILER]), walk.next_frame(end) is not None
@@ -68,7 +68,7 @@ class _Walk:
     def _count(self) -> None:
         self._blocks += 1
         if self._blocks > MAX_BLOCKS:
-            raise ImageInvalid(f"more than {MAX_BLOCKS} blocks")
+            raise Unreadable(f"more than {MAX_BLOCKS} blocks")
 
 
 def _colours(flags: int) -> int:

@@ -1,0 +1,57 @@
+"""HEIC by pi-heif, and what both HEIC and AVIF need: decoding with one thread.
+
+Each thread takes address space and CPU time of the decoder's allowance. libheif turns and mirrors the image as the file
+says (`irot`, `imir`), so its EXIF orientation is left aside: it says the same once more.
+"""
+
+import io
+from typing import Any
+
+from PIL import AvifImagePlugin, Image
+
+from .unreadable import Unreadable
+
+try:
+    import pi_heif as _library
+except ImportError:  # a download may be used without it
+    _library = None
+pi_heif: Any = _library
+
+AVIF_REASON = "an AVIF image, which this Pillow cannot read; save it as JPEG or PNG"
+HEIC_REASON = "a HEIC image, which needs the package pi-heif; install it, or save the image as JPEG or PNG"
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+_MODES = ("L", "LA", "RGB", "RGBA")
+_PREMULTIPLIED = {"RGBa": "RGBA"}
+
+
+def open_heic(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
+    """The main image of a HEIC file, upright, and whether the file has more of them.
+
+    Raises Unreadable, and what libheif raises of damaged files.
+    """
+    if pi_heif is None:
+        raise Unreadable(HEIC_REASON)
+    for name in ("THUMBNAILS", "DEPTH_IMAGES", "AUX_IMAGES"):
+        setattr(pi_heif.options, name, False)
+    pi_heif.options.DECODE_THREADS = 1
+    opened = pi_heif.open_heif(io.BytesIO(data), convert_hdr_to_8bit=True, remove_stride=False)
+    found = opened[opened.primary_index]
+    width, height = found.size
+    if width * height > max_pixels:
+        raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
+    pixels = found.data
+    if found.size[0] * found.size[1] > max_pixels or found.mode not in (*_MODES, *_PREMULTIPLIED):
+        raise Unreadable(f"a HEIC image of the mode {found.mode}; save it as JPEG or PNG")
+    # A copy: the library frees its own.
+    image = Image.frombytes(found.mode, found.size, pixels, "raw", found.mode, found.stride)
+    if found.mode in _PREMULTIPLIED:
+        image = image.convert(_PREMULTIPLIED[found.mode])
+    if "icc_profile" in found.info:
+        image.info["icc_profile"] = found.info["icc_profile"]
+    return image, len(opened) > 1
+
+
+def require_avif() -> None:
+    """Raise Unreadable where this Pillow was built without AVIF."""
+    if not AvifImagePlugin.SUPPORTED:
+        raise Unreadable(AVIF_REASON)

@@ -1,0 +1,487 @@
+"""The first page of a TIFF (TIFF 6.0, its technical notes, and BigTIFF), in 8 bits.
+
+Pillow knows a list of sample formats and reads some others wrongly, so pixels are put together here: whatever packs
+bytes (LZW, deflate, packbits, LZMA, Zstandard) is unpacked by Pillow's libtiff under the guise of a grey image of one
+byte a pixel, and samples are made of these bytes. What packs pixels (JPEG, CCITT) is Pillow's altogether.
+"""
+
+import io
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image, UnidentifiedImageError
+
+from .kinds import RAW
+from .unreadable import CUT, FORMATS, Unreadable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+    Samples = npt.NDArray[Any]
+
+_BAND_BYTES = 4 << 20
+"""Unpacked bytes that are worked on at once, where strips and tiles are smaller."""
+_MAX_VALUES = 1 << 21
+_MAX_ENTRIES = 1 << 16
+_BYTES_PER_PIXEL = 8
+"""Of the bound of unpacked bytes: 16 bits × 4 channels."""
+_SIZES = {
+    1: 1,
+    2: 1,
+    3: 2,
+    4: 4,
+    5: 8,
+    6: 1,
+    7: 1,
+    8: 2,
+    9: 4,
+    10: 8,
+    11: 4,
+    12: 8,
+    13: 4,
+    16: 8,
+    17: 8,
+    18: 8,
+}
+_CODES = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}
+
+
+class Tag(IntEnum):
+    """Tags that are read."""
+
+    WIDTH = 256
+    HEIGHT = 257
+    BITS = 258
+    PACKING = 259
+    PHOTOMETRIC = 262
+    FILL_ORDER = 266
+    OFFSETS = 273
+    ORIENTATION = 274
+    SAMPLES = 277
+    ROWS = 278
+    COUNTS = 279
+    PLANAR = 284
+    PREDICTOR = 317
+    COLOURS = 320
+    TILE_WIDTH = 322
+    TILE_HEIGHT = 323
+    TILE_OFFSETS = 324
+    TILE_COUNTS = 325
+    SUB_PAGES = 330
+    INKS = 332
+    EXTRA = 338
+    FORMAT = 339
+    YCBCR_SUBSAMPLING = 530
+    CFA_PATTERN = 33422
+    PROFILE = 34675
+    DNG = 50706
+
+
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
+_OF_SENSORS = (32803, 34892)
+_CHANNELS = {_WHITE_IS_ZERO: 1, _BLACK_IS_ZERO: 1, _RGB: 3, _PALETTE: 1, _CMYK: 4, _YCBCR: 3}
+_COLOUR_NAMES = {4: "a mask", 8: "CIELab", 9: "ICCLab", 10: "ITULab", 32844: "LogL", 32845: "LogLuv"}
+_PACK_NAMES = {
+    32766: "NeXT",
+    32809: "ThunderScan",
+    33003: "JPEG 2000",
+    33005: "JPEG 2000",
+    34676: "LogLuv",
+    34677: "LogLuv",
+    34712: "JPEG 2000",
+    34887: "LERC",
+    34892: "lossy DNG",
+    50002: "JPEG XL",
+}
+_STORED, _LZW, _PACKBITS = 1, 5, 32773
+_OF_BYTES = frozenset((_STORED, _LZW, _PACKBITS, 8, 32946, 34925, 50000))
+_BY_PILLOW = frozenset((2, 3, 4, 6, 7, 50001))
+_UINT, _INT, _FLOAT = 1, 2, 3
+_LONG = 4
+"""Type of a tag of 32 bits."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """image: of mode L, LA, RGB, RGBA, CMYK or `1`; orientation: as its tag says, 1 where it is upright already."""
+
+    image: Image.Image
+    has_more: bool
+    profile: bytes | None
+    orientation: int
+    size: tuple[int, int]
+
+
+def open_tiff(data: bytes, max_pixels: int) -> Page:
+    """Read the first page.
+
+    Raises Unreadable: the kind is not read here, with its name; there are too many pixels; or it is damaged.
+    """
+    directory = _Directory(data)
+    if directory.is_raw:
+        raise Unreadable(f"{RAW.partition('; ')[0]}, not a {FORMATS} image; export it as JPEG")
+    width, height = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
+    if not width or not height:
+        raise Unreadable(CUT)
+    if width * height > max_pixels:
+        raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
+    packing = directory.one(Tag.PACKING, _STORED)
+    if packing in _BY_PILLOW:
+        return _by_pillow(data, directory, max_pixels)
+    if packing not in _OF_BYTES:
+        raise _kind(f"packed as {_PACK_NAMES.get(packing, f'number {packing}')}")
+    image = _Pixels(data, directory, max_pixels).image()
+    profile = directory.bytes(Tag.PROFILE)
+    return Page(image, directory.has_more, profile, directory.one(Tag.ORIENTATION, 1), (width, height))
+
+
+def _kind(what: str) -> Unreadable:
+    return Unreadable(f"a TIFF {what}, which is not read here; save it with 8 or 16 bits as PNG")
+
+
+def _by_pillow(data: bytes, directory: "_Directory", max_pixels: int) -> Page:
+    bits = directory.one(Tag.BITS, 1)
+    try:
+        image: Image.Image = Image.open(io.BytesIO(data), formats=("TIFF",))
+    except UnidentifiedImageError as error:
+        raise _kind(f"in JPEG of {bits} bits") from error
+    size = image.size
+    if size[0] * size[1] > max_pixels:
+        raise Unreadable(f"{size[0]}×{size[1]} pixels, more than {max_pixels}")
+    if image.mode not in ("1", "L", "P", "LA", "RGB", "RGBA", "RGBX", "CMYK"):
+        raise _kind(f"of the mode {image.mode}")
+    image.load()  # turned upright by its plugin
+    profile = image.info.get("icc_profile")
+    if image.mode in ("P", "RGBX"):
+        image = image.convert("RGB")
+    return Page(image, directory.has_more, profile if isinstance(profile, bytes) else None, 1, size)
+
+
+class _Directory:
+    """The tags of the first page."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.order = "<" if data[:2] == b"II" else ">"
+        self._big = self._unpack("H", 2) == 43
+        try:
+            at = self._unpack("Q", 8) if self._big else self._unpack("I", 4)
+            self._tags, following = self._read(at)
+        except struct.error as error:
+            raise Unreadable(CUT) from error
+        self.has_more = following not in (0, at)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it holds what the sensor of a camera saw."""
+        if Tag.DNG in self._tags or Tag.CFA_PATTERN in self._tags or self._data[8:10] == b"CR":
+            return True
+        if self.one(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:
+            return True
+        for at in self.values(Tag.SUB_PAGES)[:16]:
+            try:
+                tags, _ = self._read(at)
+            except struct.error:
+                continue
+            kind, count, where = tags.get(Tag.PHOTOMETRIC, (3, 0, 0))
+            if count == 1 and kind == 3 and self._unpack("H", where) in _OF_SENSORS:
+                return True
+        return False
+
+    def values(self, tag: int) -> list[int]:
+        """Its whole numbers; none where it is missing or of another type."""
+        kind, count, at = self._tags.get(tag, (0, 0, 0))
+        code = _CODES.get(kind)
+        if code is None or not count:
+            return []
+        if count > _MAX_VALUES or at + count * _SIZES[kind] > len(self._data):
+            raise Unreadable(CUT)
+        return list(struct.unpack_from(f"{self.order}{count}{code}", self._data, at))
+
+    def one(self, tag: int, default: int) -> int:
+        """Its first number."""
+        found = self.values(tag)
+        return found[0] if found else default
+
+    def bytes(self, tag: int) -> bytes | None:
+        """Its bytes; None where it is missing or cut off."""
+        kind, count, at = self._tags.get(tag, (0, 0, 0))
+        found = self._data[at : at + count]
+        return found if count and kind in (1, 7) and len(found) == count else None
+
+    def _read(self, at: int) -> tuple[dict[int, tuple[int, int, int]], int]:
+        """Tag → type, number of values, and where they are; and where the next page begins."""
+        head, step, value = ("Q", 20, 8) if self._big else ("H", 12, 4)
+        count = self._unpack(head, at)
+        if count > _MAX_ENTRIES:
+            raise Unreadable(CUT)
+        at += struct.calcsize(head)
+        tags: dict[int, tuple[int, int, int]] = {}
+        for _ in range(count):
+            tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
+            number = self._unpack("Q" if self._big else "I", at + 4)
+            here = at + step - value
+            inside = number * _SIZES.get(kind, 1) <= value
+            tags.setdefault(
+                tag, (kind, number, here if inside else self._unpack("Q" if self._big else "I", here))
+            )
+            at += step
+        try:
+            following = self._unpack("Q" if self._big else "I", at)
+        except struct.error:
+            following = 0
+        return tags, following
+
+    def _unpack(self, code: str, at: int) -> int:
+        return int(struct.unpack_from(self.order + code, self._data, at)[0])
+
+
+class _Pixels:
+    """Puts the pixels of a page together, band by band."""
+
+    def __init__(self, data: bytes, directory: _Directory, max_pixels: int) -> None:
+        self._data, self._order = data, directory.order
+        self._width, self._height = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
+        self._photometric = directory.one(Tag.PHOTOMETRIC, _BLACK_IS_ZERO)
+        self._packing = directory.one(Tag.PACKING, _STORED)
+        self._predictor = directory.one(Tag.PREDICTOR, 1)
+        self._fill_order = directory.one(Tag.FILL_ORDER, 1)
+        self._samples = directory.one(Tag.SAMPLES, 1)
+        self._format = directory.one(Tag.FORMAT, _UINT)
+        bits = directory.values(Tag.BITS) or [1]
+        self._extra = directory.values(Tag.EXTRA)
+        self._has_extra_tag = bool(self._extra)
+        self._refuse_kinds(directory, bits)
+        self._bits = bits[0]
+        self._planes = self._samples if directory.one(Tag.PLANAR, 1) == 2 and self._samples > 1 else 1
+        self._palette = directory.values(Tag.COLOURS)
+        if self._photometric == _PALETTE and len(self._palette) < 3 << self._bits:
+            raise Unreadable("a TIFF whose palette is missing; save it as PNG")
+        self._lay_out(directory, max_pixels)
+
+    def _refuse_kinds(self, directory: _Directory, bits: list[int]) -> None:
+        channels = _CHANNELS.get(self._photometric)
+        if channels is None:
+            raise _kind(
+                f"in {_COLOUR_NAMES.get(self._photometric, f'colours of number {self._photometric}')}"
+            )
+        if self._samples < channels:
+            raise Unreadable(CUT)
+        if len(set(bits)) > 1:
+            raise _kind(f"of {', '.join(map(str, bits[:4]))} bits")
+        if self._format == _INT:
+            raise _kind(f"of signed {bits[0]}-bit integers")
+        if self._format == _FLOAT:
+            if bits[0] not in (16, 32, 64):
+                raise _kind(f"of {bits[0]}-bit floats")
+        elif self._format not in (_UINT, 4):
+            raise _kind("of complex numbers")
+        elif bits[0] not in (1, 2, 4, 8, 16):
+            raise _kind(f"of {bits[0]}-bit integers")
+        if self._photometric == _PALETTE and (self._format == _FLOAT or bits[0] > 8):
+            raise _kind(f"with a palette of {bits[0]} bits")
+        if self._photometric == _YCBCR and directory.values(Tag.YCBCR_SUBSAMPLING) != [1, 1]:
+            raise _kind("in YCbCr with colours at a lower resolution")
+        if self._photometric in (_YCBCR, _CMYK) and (self._format == _FLOAT or bits[0] < 8):
+            raise _kind(f"in {'CMYK' if self._photometric == _CMYK else 'YCbCr'} of {bits[0]} bits")
+        if self._photometric == _CMYK and directory.one(Tag.INKS, 1) != 1:
+            raise _kind("in other inks than CMYK")
+        if self._predictor not in (1, 2) and not (self._predictor == 3 and self._format == _FLOAT):
+            raise _kind(f"with the predictor {self._predictor}")
+
+    def _lay_out(self, directory: _Directory, max_pixels: int) -> None:
+        """Find strips or tiles; all are chunks of `_wide` × `_high` pixels here."""
+        is_tiled = bool(directory.values(Tag.TILE_OFFSETS)) or bool(directory.values(Tag.TILE_WIDTH))
+        if is_tiled:
+            self._wide, self._high = directory.one(Tag.TILE_WIDTH, 0), directory.one(Tag.TILE_HEIGHT, 0)
+            self._offsets = directory.values(Tag.TILE_OFFSETS) or directory.values(Tag.OFFSETS)
+            self._counts = directory.values(Tag.TILE_COUNTS) or directory.values(Tag.COUNTS)
+        else:
+            self._wide = self._width
+            self._high = min(directory.one(Tag.ROWS, self._height) or self._height, self._height)
+            self._offsets, self._counts = directory.values(Tag.OFFSETS), directory.values(Tag.COUNTS)
+        if not self._wide or not self._high:
+            raise Unreadable(CUT)
+        self._is_tiled = is_tiled
+        self._per_chunk = 1 if self._planes > 1 else self._samples
+        self._row_bytes = -(-self._wide * self._per_chunk * self._bits // 8)
+        self._across, self._down = -(-self._width // self._wide), -(-self._height // self._high)
+        total = self._planes * self._across * self._down
+        unpacked = total * self._row_bytes * self._high
+        if unpacked > max(_BYTES_PER_PIXEL * max_pixels, _BAND_BYTES):
+            raise Unreadable(f"{unpacked} bytes of pixels, more than {_BYTES_PER_PIXEL * max_pixels}")
+        if not self._counts and self._packing == _STORED:
+            self._counts = [self._rows(i) * self._row_bytes for i in range(len(self._offsets))]
+        if len(self._offsets) < total or len(self._counts) < total:
+            raise Unreadable(CUT)
+
+    def image(self) -> Image.Image:
+        """The page in 8 bits."""
+        import numpy as np
+
+        channels = _CHANNELS[self._photometric]
+        alpha = self._alpha(channels)
+        taken = channels + (alpha is not None)
+        out_channels = taken + 2 if self._photometric == _PALETTE else taken
+        out = np.empty((self._height, self._width, out_channels), np.uint8)
+        low, high = np.inf, -np.inf
+        for first, rows, samples in self._bands():
+            if self._format == _FLOAT:
+                values = samples[..., :taken]
+                low, high = min(low, float(values.min())), max(high, float(values.max()))
+                if not (low >= 0 and high <= 1):  # also where one is no number
+                    raise _kind(
+                        f"of floats from {low:g} to {high:g}, and only those from 0 to 1 have a meaning"
+                    )
+            out[first : first + rows] = self._in_8_bits(samples[..., :taken])
+        return self._as_image(out, alpha)
+
+    def _alpha(self, channels: int) -> int | None:
+        """1 where colours were multiplied by alpha already, 2 where not, None without alpha."""
+        if self._samples <= channels or self._photometric in (_CMYK, _YCBCR, _PALETTE):
+            return None
+        if not self._has_extra_tag:
+            return 2
+        return self._extra[0] if self._extra[0] in (1, 2) else None
+
+    def _in_8_bits(self, samples: "Samples") -> "Bytes":
+        import numpy as np
+
+        if self._photometric == _PALETTE:
+            table = np.array(self._palette[: 3 << self._bits], np.uint32).reshape(3, -1).T
+            shift = 0 if table.max() < 256 else 8  # some writers have 8 bits in it
+            colours: Bytes = (table >> np.uint32(shift)).astype(np.uint8)[samples[..., 0]]
+            return np.concatenate([colours, samples[..., 1:]], axis=-1)
+        if self._format == _FLOAT:
+            scaled: Bytes = np.rint(samples.astype(np.float64) * 255).astype(np.uint8)
+        elif self._bits == 16:
+            scaled = ((samples.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+        else:
+            scaled = samples.astype(np.uint8) * np.uint8(255 // ((1 << self._bits) - 1))
+        if self._photometric == _WHITE_IS_ZERO:
+            scaled[..., 0] = 255 - scaled[..., 0]
+        return scaled
+
+    def _as_image(self, pixels: "Bytes", alpha: int | None) -> Image.Image:
+        size = (self._width, self._height)
+        modes = {_CMYK: "CMYK", _YCBCR: "YCbCr"}
+        mode = modes.get(self._photometric) or {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[pixels.shape[2]]
+        if alpha == 1:
+            if mode == "LA":
+                pixels, mode = pixels[..., [0, 0, 0, 1]], "RGBA"
+            return Image.frombytes("RGBa", size, pixels.tobytes()).convert("RGBA")
+        made = Image.frombuffer(mode, size, pixels, "raw", mode, 0, 1)
+        return made.convert("RGB") if mode == "YCbCr" else made
+
+    def _bands(self) -> Iterator[tuple[int, int, "Samples"]]:
+        """First row, rows, and samples [rows, width, samples] of one band after the other."""
+        import numpy as np
+
+        step = max(1, _BAND_BYTES // max(1, self._across * self._high * self._row_bytes * self._planes))
+        for begin in range(0, self._down, step):
+            end = min(begin + step, self._down)
+            planes = [self._plane(plane, begin, end) for plane in range(self._planes)]
+            first = begin * self._high
+            rows = min(end * self._high, self._height) - first
+            whole = planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
+            yield first, rows, whole[:rows, : self._width]
+
+    def _plane(self, plane: int, begin: int, end: int) -> "Samples":
+        """Samples [rows, width or more, samples] of the rows of chunks [begin, end)."""
+        import numpy as np
+
+        first = (plane * self._down + begin) * self._across
+        numbers = range(first, first + (end - begin) * self._across)
+        rows = sum(self._rows(i) for i in numbers)
+        raw = self._unpacked(numbers, rows).reshape(rows, self._row_bytes)
+        samples = self._samples_of(raw)
+        if not self._is_tiled:
+            return samples
+        shape = (end - begin, self._across, self._high, self._wide, self._per_chunk)
+        tiles: Samples = samples.reshape(shape).transpose(0, 2, 1, 3, 4)
+        return np.ascontiguousarray(tiles).reshape((end - begin) * self._high, -1, self._per_chunk)
+
+    def _rows(self, number: int) -> int:
+        """Rows of a chunk: the last strip of a plane may have fewer."""
+        if self._is_tiled:
+            return self._high
+        return min(self._high, self._height - number % self._down * self._high)
+
+    def _unpacked(self, numbers: range, rows: int) -> "Bytes":
+        import numpy as np
+
+        parts = []
+        for i in numbers:
+            at, count = self._offsets[i], self._counts[i]
+            if self._packing == _STORED:
+                count = self._rows(i) * self._row_bytes
+            part = self._data[at : at + count]
+            if len(part) != count:
+                raise Unreadable(CUT)
+            parts.append(part)
+        if self._packing == _STORED:
+            raw = np.frombuffer(b"".join(parts), np.uint8)
+            if self._fill_order == 2:
+                table = np.array([int(f"{i:08b}"[::-1], 2) for i in range(256)], np.uint8)
+                raw = table[raw]
+            return raw
+        guise = Image.open(io.BytesIO(self._guise(parts, rows)), formats=("TIFF",))
+        guise.load()
+        return np.frombuffer(guise.tobytes(), np.uint8)
+
+    def _guise(self, parts: list[bytes], rows: int) -> bytes:
+        """A TIFF of grey bytes whose strips are these chunks, one below the other."""
+        offsets = [8, *accumulate(map(len, parts), initial=8)][1:]
+        end = offsets.pop()
+        count = len(parts)
+        lists = end + end % 2
+        directory = lists + (8 * count if count > 1 else 0)
+        fields = [
+            (Tag.WIDTH, 1, self._row_bytes),
+            (Tag.HEIGHT, 1, rows),
+            (Tag.BITS, 1, 8),
+            (Tag.PACKING, 1, self._packing),
+            (Tag.PHOTOMETRIC, 1, _BLACK_IS_ZERO),
+            (Tag.FILL_ORDER, 1, self._fill_order),
+            (Tag.OFFSETS, count, lists if count > 1 else offsets[0]),
+            (Tag.SAMPLES, 1, 1),
+            (Tag.ROWS, 1, self._high),
+            (Tag.COUNTS, count, lists + 4 * count if count > 1 else len(parts[0])),
+        ]
+        out = [b"II*\0", struct.pack("<I", directory), *parts, bytes(end % 2)]
+        if count > 1:
+            out.append(struct.pack(f"<{2 * count}I", *offsets, *map(len, parts)))
+        out.append(struct.pack("<H", len(fields)))
+        out += [struct.pack("<HHII", tag, _LONG, number, value) for tag, number, value in fields]
+        return b"".join((*out, bytes(4)))
+
+    def _samples_of(self, raw: "Bytes") -> "Samples":
+        """Samples [rows, pixels of a chunk, samples] of unpacked bytes [rows, bytes]."""
+        import numpy as np
+
+        rows, per_chunk = len(raw), self._per_chunk
+        shape = (rows, self._wide, per_chunk)
+        if self._bits < 8:
+            bits = np.unpackbits(raw, axis=1)[:, : self._wide * per_chunk * self._bits]
+            grouped = bits.reshape(rows, -1, self._bits)
+            weights = (1 << np.arange(self._bits)[::-1]).astype(np.uint8)
+            whole: Samples = (grouped * weights).sum(-1, dtype=np.uint8)
+            return whole.reshape(shape)
+        size = self._bits // 8
+        if self._predictor == 3:
+            summed = raw.reshape(rows, -1, per_chunk).cumsum(axis=1, dtype=np.uint8).reshape(rows, size, -1)
+            floats: Samples = np.ascontiguousarray(summed.transpose(0, 2, 1)).view(f">f{size}")
+            return floats.reshape(shape)
+        kind = "f" if self._format == _FLOAT and self._predictor == 1 else "u"
+        samples: Samples = raw.view(f"{self._order}{kind}{size}").reshape(shape)
+        if self._predictor == 2:
+            samples = samples.astype(f"=u{size}").cumsum(axis=1, dtype=f"u{size}")
+            if self._format == _FLOAT:
+                samples = samples.view(f"f{size}")
+        return samples

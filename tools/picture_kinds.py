@@ -1,0 +1,935 @@
+"""Write `tests/data/picture-kinds.zip`: pictures of many kinds, and the pixels that other programs read in them.
+
+    PYTHONPATH=.:FOLDER python -m tools.picture_kinds [--out FILE]
+
+FOLDER holds the oracles, which are no dependency of the service: `pip install --no-deps --target FOLDER tifffile
+imagecodecs pyvips pyvips-binary pillow-heif`. Of lossless kinds the samples that were written are right, by the
+definition of their format; tifffile reads them again, and libvips all that it reads: what it sees otherwise is printed.
+Of lossy kinds libvips, imagecodecs and pillow-heif say the pixels. Colours of matrix profiles are computed here, by the
+formula of the ICC.
+
+The zip holds `kinds.json`, a list of {"name", "tolerance", "oracle"} or {"name", "refused"}, the files by name, and
+`expected.npy`, uint8 [kinds that are read, 16, 16, 3]: the centre of each picture, upright, over white, in sRGB.
+"""
+
+import argparse
+import io
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+OUT = Path(__file__).parent.parent / "tests" / "data" / "picture-kinds.zip"
+WIDTH, HEIGHT, SIDE = 24, 16, 16
+Pixels = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A file, and either its pixels uint8 [height, width, 3] with how far from them is right, or why it is refused."""
+
+    name: str
+    data: bytes
+    pixels: Pixels | None = None
+    tolerance: int = 0
+    oracle: str = "definition"
+    refused: str = ""
+
+
+def noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
+    """Samples [16, 24, channels] over the whole range of an unsigned type."""
+    most = np.iinfo(dtype).max
+    found = np.random.default_rng(seed).integers(0, most, (HEIGHT, WIDTH, channels), dtype, endpoint=True)
+    found[0, 4], found[0, 5] = 0, most
+    return found
+
+
+def smooth(channels: int = 3) -> Pixels:
+    """Samples that a lossy format keeps nearly as they are; no two corners are alike."""
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
+    planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
+    return np.stack(planes[:channels], -1).astype(np.uint8)
+
+
+def in_8_bits(samples: Pixels) -> Pixels:
+    """Samples of 16 bits as the nearest ones of 8."""
+    return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
+
+
+def rgb(samples: Pixels) -> Pixels:
+    """Grey as three channels."""
+    return np.repeat(samples, 3, -1) if samples.shape[-1] == 1 else samples
+
+
+def over_white(colours: Pixels, alpha: Pixels) -> Pixels:
+    """Colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
+    share = alpha.astype(np.float64) / 255
+    return np.rint(rgb(colours) * share + 255 * (1 - share)).astype(np.uint8)
+
+
+def of_cmyk(samples: Pixels) -> Pixels:
+    """Ink shares as colours without a profile."""
+    light = 1 - samples.astype(np.float64) / np.iinfo(samples.dtype).max
+    return np.rint(255 * light[..., :3] * light[..., 3:]).astype(np.uint8)
+
+
+# Colour profiles (ICC.1:2022), and what their colours are in sRGB.
+
+D50 = (0.9642, 1.0, 0.8249)
+SRGB = np.array([[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.71410]])
+P3 = np.array([[0.51512, 0.29198, 0.15710], [0.24120, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]])
+ADOBE = np.array([[0.60974, 0.20528, 0.14919], [0.31111, 0.62567, 0.06322], [0.01947, 0.06087, 0.74457]])
+PROPHOTO = np.array([[0.79767, 0.13519, 0.03134], [0.28804, 0.71188, 0.00009], [0.0, 0.0, 0.82491]])
+
+
+def _fixed(value: float) -> bytes:
+    return struct.pack(">i", round(value * 65536))
+
+
+def _curve(gamma: float | None) -> bytes:
+    """A power, or the curve of sRGB (None)."""
+    if gamma is not None:
+        return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
+    numbers = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
+    return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_fixed, numbers))
+
+
+def _profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ ") -> bytes:
+    text = b"profile of a test\0"
+    all_tags = {
+        b"desc": b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(12 + 67),
+        b"cprt": b"text\0\0\0\0none\0",
+        b"wtpt": b"XYZ \0\0\0\0" + b"".join(map(_fixed, D50)),
+        **tags,
+    }
+    at, table, body = 128 + 4 + 12 * len(all_tags), b"", b""
+    for name, value in all_tags.items():
+        value += bytes(-len(value) % 4)
+        table += name + struct.pack(">2I", at + len(body), len(value))
+        body += value
+    head = struct.pack(">I4sI4s4s4s", at + len(body), b"none", 0x02400000, kind, space, pcs)
+    head += struct.pack(">6H", 2020, 1, 1, 0, 0, 0) + b"acsp" + bytes(28) + b"".join(map(_fixed, D50))
+    return head.ljust(128, b"\0") + struct.pack(">I", len(all_tags)) + table + body
+
+
+def matrix_profile(columns: Pixels, gamma: float | None) -> bytes:
+    """A profile of a display."""
+    tags = {
+        name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_fixed, columns[:, i]))
+        for i, name in enumerate((b"r", b"g", b"b"))
+    }
+    return _profile(b"RGB ", b"mntr", tags | {name + b"TRC": _curve(gamma) for name in (b"r", b"g", b"b")})
+
+
+def grey_profile(gamma: float) -> bytes:
+    """A profile of a grey display."""
+    return _profile(b"GRAY", b"mntr", {b"kTRC": _curve(gamma)})
+
+
+def cmyk_profile() -> bytes:
+    """A profile of a press: its sixteen solid colours in CIELab, and what is between them."""
+    grid = b""
+    for i in range(16):
+        inks = [(i >> (3 - k)) & 1 for k in range(4)]
+        light = 95 * 0.75 ** inks[0] * 0.6 ** inks[1] * 0.93 ** inks[2] * 0.2 ** inks[3]
+        a = -30 * inks[0] + 60 * inks[1] - 5 * inks[2]
+        b = -45 * inks[0] - 5 * inks[1] + 75 * inks[2]
+        dark = 1 - 0.8 * inks[3]
+        grid += bytes((round(light * 2.55), round(128 + a * dark), round(128 + b * dark)))
+    ramp = bytes(range(256))
+    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + b"".join(map(_fixed, np.eye(3).ravel()))
+    return _profile(b"CMYK", b"prtr", {b"A2B0": table + ramp * 4 + grid + ramp * 3}, b"Lab ")
+
+
+def _linear(values: Pixels, gamma: float | None) -> Pixels:
+    if gamma is not None:
+        return values**gamma
+    found: Pixels = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return found
+
+
+def _encoded(values: Pixels) -> Pixels:
+    values = np.clip(values, 0, 1)
+    found: Pixels = np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055)
+    return found
+
+
+def in_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
+    """Colours uint8 [.., 3] of a matrix profile in sRGB."""
+    xyz = _linear(colours / 255, gamma) @ columns.T
+    return np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+
+
+def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
+    """The same of grey [.., 1]."""
+    return rgb(np.rint(255 * _encoded(_linear(grey / 255, gamma))).astype(np.uint8))
+
+
+PROFILE_P3, PROFILE_ADOBE = matrix_profile(P3, None), matrix_profile(ADOBE, 2.19921875)
+PROFILE_PROPHOTO, PROFILE_SRGB = matrix_profile(PROPHOTO, 1.8), matrix_profile(SRGB, None)
+BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
+
+
+def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
+    """As Pillow saves it."""
+    if isinstance(pixels, Image.Image):
+        image = pixels
+    else:
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    out = io.BytesIO()
+    image.save(out, format, **options)
+    return out.getvalue()
+
+
+def exif(turn: int) -> bytes:
+    """EXIF that says how an image is turned."""
+    made = Image.Exif()
+    made[0x0112] = turn
+    return made.tobytes()
+
+
+def stored_as(upright: Pixels, turn: int) -> Pixels:
+    """Pixels as a file of this orientation stores them."""
+    undo: dict[int, Callable[[Pixels], Pixels]] = {
+        1: lambda p: p,
+        2: lambda p: p[:, ::-1],
+        3: lambda p: p[::-1, ::-1],
+        4: lambda p: p[::-1],
+        5: lambda p: p.transpose(1, 0, 2),
+        6: lambda p: p.transpose(1, 0, 2)[::-1],
+        7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda p: p.transpose(1, 0, 2)[:, ::-1],
+    }
+    return np.ascontiguousarray(undo[turn](upright))
+
+
+# Oracles.
+
+
+def vips(data: bytes, *, turn: bool = True) -> Pixels:
+    """As libvips reads it: upright, over white, in 8 bits."""
+    import pyvips
+
+    image = pyvips.Image.new_from_buffer(data, "")
+    image = image.autorot() if turn else image
+    if image.interpretation in ("rgb16", "grey16", "b-w", "multiband"):
+        image = image.colourspace("srgb" if image.bands > 2 else "b-w")
+    if image.hasalpha():
+        image = image.flatten(background=255)
+    found = np.asarray(image.numpy())
+    return rgb(found.reshape(*found.shape[:2], -1)).astype(np.uint8)
+
+
+def heif(data: bytes) -> Pixels:
+    """As pillow-heif reads it."""
+    import pillow_heif
+
+    image = pillow_heif.read_heif(data).to_pillow()
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("RGB"))
+
+
+def avif(data: bytes) -> Pixels:
+    """As imagecodecs reads it."""
+    import imagecodecs
+
+    found = imagecodecs.avif_decode(data)
+    found = in_8_bits(found * np.uint16(64)) if found.dtype == np.uint16 else found
+    return over_white(found[..., :3], found[..., 3:]) if found.shape[-1] == 4 else found
+
+
+def tiff(samples: Pixels, **options: Any) -> bytes:
+    """As tifffile writes it; the samples that it reads again are those given."""
+    import tifffile
+
+    out = io.BytesIO()
+    tifffile.imwrite(out, samples, metadata=None, software=False, **options)
+    if options.get("photometric") != "palette" and "jpeg" not in str(options.get("compression")):
+        assert np.array_equal(tifffile.imread(io.BytesIO(out.getvalue())), samples), options
+    return out.getvalue()
+
+
+def retagged(data: bytes, tag: int, value: int) -> bytes:
+    """A little-endian TIFF with another value of a short tag of its first page."""
+    at = struct.unpack_from("<I", data, 4)[0]
+    for i in range(struct.unpack_from("<H", data, at)[0]):
+        here = at + 2 + 12 * i
+        if struct.unpack_from("<H", data, here)[0] == tag:
+            return data[: here + 8] + struct.pack("<I", value) + data[here + 12 :]
+    raise AssertionError(f"the file has no tag {tag}")
+
+
+def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
+    """A TIFF of one strip, tag by tag: type (3 short, 4 long) and values."""
+    codes = {1: "B", 3: "H", 4: "I"}
+    tags = {**tags, 273: (4, [8]), 279: (4, [len(strip)])}
+    at = 8 + len(strip) + len(strip) % 2
+    beyond = at + 2 + 12 * len(tags) + 4
+    table, more = b"", b""
+    for tag, (kind, values) in sorted(tags.items()):
+        packed = struct.pack(f"{order}{len(values)}{codes[kind]}", *values)
+        if len(packed) > 4:
+            field, more = struct.pack(f"{order}I", beyond + len(more)), more + packed + bytes(len(packed) % 2)
+        else:
+            field = packed.ljust(4, b"\0")
+        table += struct.pack(f"{order}2HI", tag, kind, len(values)) + field
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", at)
+    body = (
+        head + strip + bytes(len(strip) % 2) + struct.pack(f"{order}H", len(tags)) + table + bytes(4) + more
+    )
+    return body
+
+
+def in_bits(values: Pixels, bits: int) -> bytes:
+    """Values [height, width, samples] below 2^bits, packed row by row, the highest bit first."""
+    rows = (values.reshape(len(values), -1, 1) >> np.arange(bits)[::-1]) & 1
+    return np.packbits(rows.reshape(len(values), -1).astype(np.uint8), axis=1).tobytes()
+
+
+def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, tuple[int, list[int]]]:
+    """Tags of a picture that is packed as `in_bits` does; `more`: others, as t<tag>."""
+    tags = {
+        256: [WIDTH],
+        257: [HEIGHT],
+        258: bits,
+        259: [1],
+        262: [photometric],
+        277: [len(bits)],
+        278: [HEIGHT],
+    }
+    return {tag: (3, values) for tag, values in (tags | {int(k[1:]): v for k, v in more.items()}).items()}
+
+
+def tiffs() -> Iterator[Kind]:
+    """Kinds of TIFF."""
+    eight, wide, grey, wide_grey = noise(), noise(3, "uint16"), noise(1), noise(1, "uint16")
+    for packing, name in (
+        (None, "stored"),
+        ("lzw", "LZW"),
+        ("adobe_deflate", "deflate"),
+        ("packbits", "packbits"),
+        ("zstd", "Zstandard"),
+        ("lzma", "LZMA"),
+    ):
+        yield Kind(f"tiff {name}", tiff(eight, photometric="rgb", compression=packing), eight)
+    for packing in ("lzw", "adobe_deflate"):
+        data = tiff(eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5)
+        yield Kind(f"tiff {packing} predictor 2 in strips", data, eight)
+        data = tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
+        yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, in_8_bits(wide))
+    yield Kind("tiff big-endian", tiff(eight, photometric="rgb", byteorder=">"), eight)
+    yield Kind("tiff big-tiff", tiff(eight, photometric="rgb", bigtiff=True), eight)
+    yield Kind("tiff 16-bit", tiff(wide, photometric="rgb"), in_8_bits(wide))
+    yield Kind(
+        "tiff 16-bit grey", tiff(wide_grey[..., 0], photometric="minisblack"), rgb(in_8_bits(wide_grey))
+    )
+    yield Kind(
+        "tiff 16-bit white is zero",
+        tiff(wide_grey[..., 0], photometric="miniswhite"),
+        rgb(in_8_bits(65535 - wide_grey)),
+    )
+    yield Kind(
+        "tiff 16-bit white is zero big-endian LZW",
+        tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
+        rgb(in_8_bits(65535 - wide_grey)),
+    )
+    yield Kind("tiff grey", tiff(grey[..., 0], photometric="minisblack"), rgb(grey))
+    yield Kind("tiff white is zero", tiff(grey[..., 0], photometric="miniswhite"), rgb(255 - grey))
+    planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
+    wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
+    apart: dict[str, Any] = {"photometric": "rgb", "planarconfig": "separate"}
+    yield Kind("tiff planes apart", tiff(planes, **apart), eight)
+    yield Kind("tiff planes apart in strips", tiff(planes, rowsperstrip=5, compression="lzw", **apart), eight)
+    yield Kind("tiff 16-bit planes apart LZW", tiff(wide_planes, compression="lzw", **apart), in_8_bits(wide))
+    yield Kind(
+        "tiff planes apart in tiles", tiff(planes, tile=(16, 16), compression="adobe_deflate", **apart), eight
+    )
+    yield Kind("tiff in tiles", tiff(eight, photometric="rgb", tile=(16, 16)), eight)
+    yield Kind(
+        "tiff 16-bit tiles predictor 2",
+        tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
+        in_8_bits(wide),
+    )
+    for dtype in ("float16", "float32", "float64"):
+        share = (noise(3) / 255).astype(dtype)
+        as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
+        yield Kind(f"tiff {dtype}", tiff(share, photometric="rgb"), as_bytes)
+        yield Kind(
+            f"tiff {dtype} grey big-endian",
+            tiff(share[..., 0], photometric="minisblack", byteorder=">"),
+            rgb(as_bytes[..., :1]),
+        )
+    share = (noise(3) / 255).astype(np.float32)
+    as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
+    yield Kind(
+        "tiff float32 predictor 3",
+        tiff(share, photometric="rgb", compression="adobe_deflate", predictor=3),
+        as_bytes,
+    )
+    yield Kind(
+        "tiff float32 predictor 3 tiles big-endian",
+        tiff(share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"),
+        as_bytes,
+    )
+    inks, wide_inks = noise(4), noise(4, "uint16")
+    yield Kind("tiff CMYK", tiff(inks, photometric="separated"), of_cmyk(inks), 1)
+    yield Kind(
+        "tiff 16-bit CMYK LZW",
+        tiff(wide_inks, photometric="separated", compression="lzw"),
+        of_cmyk(wide_inks),
+        1,
+    )
+    apart_inks = np.ascontiguousarray(inks.transpose(2, 0, 1))
+    yield Kind(
+        "tiff CMYK planes apart",
+        tiff(apart_inks, photometric="separated", planarconfig="separate"),
+        of_cmyk(inks),
+        1,
+    )
+    yield Kind(
+        "tiff of three pages", tiff(np.stack([eight, noise(seed=1), noise(seed=2)]), photometric="rgb"), eight
+    )
+    alpha = noise(4, seed=3)
+    yield Kind(
+        "tiff alpha",
+        tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
+        over_white(alpha[..., :3], alpha[..., 3:]),
+        1,
+    )
+    multiplied = alpha.copy()
+    multiplied[..., :3] = alpha[..., :3].astype(int) * alpha[..., 3:] // 255
+    yield Kind(
+        "tiff multiplied alpha",
+        tiff(multiplied, photometric="rgb", extrasamples=["assocalpha"]),
+        (multiplied[..., :3].astype(int) + 255 - multiplied[..., 3:]).clip(0, 255).astype(np.uint8),
+        2,
+    )
+    yield Kind(
+        "tiff grey with alpha",
+        tiff(alpha[..., :2], photometric="minisblack", extrasamples=["unassalpha"], planarconfig="contig"),
+        over_white(alpha[..., :1], alpha[..., 1:2]),
+        1,
+    )
+    five = noise(5, seed=4)
+    yield Kind(
+        "tiff of two more samples",
+        tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
+        five[..., :3],
+    )
+    for bits in (1, 2, 4, 8):
+        most = (1 << bits) - 1
+        index = noise(1, seed=bits) & most
+        table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
+        more = {"t320": table.ravel().tolist()}
+        yield Kind(
+            f"tiff palette of {bits} bits",
+            raw_tiff(tags_of([bits], 3, **more), in_bits(index, bits)),
+            (table.T >> 8).astype(np.uint8)[index[..., 0]],
+        )
+        if bits < 8:
+            level = (index * (255 // most)).astype(np.uint8)
+            yield Kind(
+                f"tiff grey of {bits} bits", raw_tiff(tags_of([bits], 1), in_bits(index, bits)), rgb(level)
+            )
+            yield Kind(
+                f"tiff white is zero of {bits} bits",
+                raw_tiff(tags_of([bits], 0), in_bits(index, bits)),
+                rgb(255 - level),
+            )
+    index = noise(1, seed=9) & 1
+    turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in in_bits(index, 1))
+    yield Kind("tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), rgb(index * 255))
+    bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
+    for packing in ("group3", "group4"):
+        yield Kind(f"tiff fax {packing}", saved(bilevel, "TIFF", compression=packing), rgb(index * 255))
+    for turn in (3, 6, 7):
+        stored = stored_as(eight, turn)
+        yield Kind(
+            f"tiff turned {turn}", tiff(stored, photometric="rgb", extratags=[(274, 3, 1, turn, True)]), eight
+        )
+    colours = tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
+    yield Kind("tiff Display P3", colours, in_srgb(eight, P3, None), 2, "formula")
+    packed = tiff(smooth(), photometric="rgb", compression="jpeg")
+    yield Kind("tiff JPEG in RGB", packed, vips(packed), 3, "libvips")
+    packed = saved(smooth(), "TIFF", compression="jpeg", quality=95)
+    yield Kind("tiff JPEG in YCbCr", packed, vips(packed), 3, "libvips")
+    plain = Image.fromarray(eight).convert("YCbCr")
+    yield Kind(
+        "tiff YCbCr without packing",
+        raw_tiff(tags_of([8] * 3, 6, t530=[1, 1]), plain.tobytes()),
+        np.asarray(plain.convert("RGB")),
+        1,
+    )
+    yield from refused_tiffs(grey)
+
+
+def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
+    """Those whose samples have no one meaning, or that nobody here can unpack."""
+    for dtype, said in (
+        ("uint32", "32-bit integers"),
+        ("int32", "signed 32-bit"),
+        ("int16", "signed 16-bit"),
+        ("uint64", "64-bit integers"),
+        ("int8", "signed 8-bit"),
+        ("complex64", "complex"),
+    ):
+        yield Kind(f"tiff {dtype}", tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=said)
+    share = grey[..., 0].astype(np.float32)
+    yield Kind(
+        "tiff float32 up to 255", tiff(share, photometric="minisblack"), refused="floats from 0 to 255"
+    )
+    yield Kind(
+        "tiff 12-bit", raw_tiff(tags_of([12], 1), in_bits(noise(1, "uint16") >> 4, 12)), refused="12-bit"
+    )
+    yield Kind("tiff CIELab", raw_tiff(tags_of([8] * 3, 8), smooth().tobytes()), refused="CIELab")
+    yield Kind(
+        "tiff of 5, 6 and 5 bits",
+        raw_tiff(tags_of([5, 6, 5], 2), smooth().tobytes()),
+        refused="of 5, 6, 5 bits",
+    )
+    half = raw_tiff(tags_of([8] * 3, 6, t530=[2, 2]), smooth().tobytes())
+    yield Kind("tiff YCbCr at half the resolution", half, refused="YCbCr")
+    yield Kind("tiff LERC", tiff(grey[..., 0], photometric="minisblack", compression="lerc"), refused="LERC")
+    yield Kind(
+        "tiff of a camera's sensor", raw_tiff(tags_of([16], 32803), bytes(2 * WIDTH * HEIGHT)), refused="RAW"
+    )
+
+
+# PNG is written by hand: Pillow writes few of its kinds.
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """One chunk."""
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False) -> bytes:
+    """Samples [height, width, channels] below 2^bits; `more`: chunks before its pixels."""
+    passes = [samples]
+    if interlaced:
+        adam = (
+            (0, 8, 0, 8),
+            (0, 8, 4, 8),
+            (4, 8, 0, 4),
+            (0, 4, 2, 4),
+            (2, 4, 0, 2),
+            (0, 2, 1, 2),
+            (1, 2, 0, 1),
+        )
+        passes = [samples[y::dy, x::dx] for y, dy, x, dx in adam]
+    rows = b""
+    for one in passes:
+        for row in one:
+            values = row[None]
+            packed = values.astype(">u2").tobytes() if bits == 16 else in_bits(values, bits)
+            rows += b"\0" + packed
+    head = struct.pack(">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced))
+    pixels = chunk(b"IDAT", zlib.compress(rows, 9))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(more) + pixels + chunk(b"IEND", b"")
+
+
+def pngs() -> Iterator[Kind]:
+    """Kinds of PNG."""
+    eight, wide, grey = noise(), noise(3, "uint16"), noise(1)
+    for bits in (1, 2, 4, 8):
+        index = noise(1, seed=bits) & ((1 << bits) - 1)
+        level = (index * (255 // ((1 << bits) - 1))).astype(np.uint8)
+        yield Kind(f"png grey of {bits} bits", png(index, bits, 0), rgb(level))
+        table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
+        palette = chunk(b"PLTE", table.tobytes())
+        yield Kind(f"png palette of {bits} bits", png(index, bits, 3, palette), table[index[..., 0]])
+        clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
+        yield Kind(
+            f"png palette of {bits} bits with alpha",
+            png(index, bits, 3, palette, chunk(b"tRNS", clear.tobytes())),
+            over_white(table, clear)[index[..., 0]],
+            1,
+        )
+    yield Kind("png", png(eight, 8, 2), eight)
+    yield Kind("png interlaced", png(eight, 8, 2, interlaced=True), eight)
+    yield Kind("png 4 bits interlaced", png(grey >> 4, 4, 0, interlaced=True), rgb((grey >> 4) * 17))
+    yield Kind("png 16-bit", png(wide, 16, 2), in_8_bits(wide), 1)
+    yield Kind("png 16-bit grey", png(wide[..., :1], 16, 0), rgb(in_8_bits(wide[..., :1])))
+    alpha, wide_alpha = noise(4, seed=3), noise(4, "uint16", 3)
+    yield Kind("png alpha", png(alpha, 8, 6), over_white(alpha[..., :3], alpha[..., 3:]), 1)
+    yield Kind(
+        "png 16-bit alpha",
+        png(wide_alpha, 16, 6),
+        over_white(in_8_bits(wide_alpha[..., :3]), in_8_bits(wide_alpha[..., 3:])),
+        2,
+    )
+    yield Kind(
+        "png grey with alpha", png(alpha[..., :2], 8, 4), over_white(alpha[..., :1], alpha[..., 1:2]), 1
+    )
+    yield Kind(
+        "png 16-bit grey with alpha",
+        png(wide_alpha[..., :2], 16, 4),
+        over_white(in_8_bits(wide_alpha[..., :1]), in_8_bits(wide_alpha[..., 1:2])),
+        2,
+    )
+    few = (eight >> 7) * 255
+    absent = chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
+    is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
+    yield Kind("png one clear colour", png(few, 8, 2, absent), np.where(is_clear, 255, few).astype(np.uint8))
+    levels = (grey >> 6) * 85
+    yield Kind(
+        "png one clear grey",
+        png(levels, 8, 0, chunk(b"tRNS", struct.pack(">H", 85))),
+        rgb(np.where(levels == 85, 255, levels).astype(np.uint8)),
+    )
+    wide_levels = (wide[..., :1] >> 14) * np.uint16(21845)
+    yield Kind(
+        "png one clear 16-bit grey",
+        png(wide_levels, 16, 0, chunk(b"tRNS", struct.pack(">H", 21845))),
+        rgb(in_8_bits(np.where(wide_levels == 21845, 65535, wide_levels))),
+        1,
+    )
+    wide_few = (wide >> 15) * np.uint16(65535)
+    absent = chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
+    is_clear = np.all(wide_few == [65535, 0, 65535], -1, keepdims=True)
+    yield Kind(
+        "png one clear 16-bit colour",
+        png(wide_few, 16, 2, absent),
+        in_8_bits(np.where(is_clear, 65535, wide_few)),
+        1,
+    )
+    long_text = zlib.compress(bytes(3 << 20), 9)
+    yield Kind("png with 3 MB of text", png(eight, 8, 2, chunk(b"zTXt", b"Comment\0\0" + long_text)), eight)
+    yield Kind(
+        "png with 3 MB of international text",
+        png(eight, 8, 2, chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
+        eight,
+    )
+    yield Kind("png with 3 MB of profile", png(eight, 8, 2, chunk(b"iCCP", b"p\0\0" + long_text)), eight)
+    for name, profile, columns, gamma in (
+        ("Display P3", PROFILE_P3, P3, None),
+        ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
+        ("ProPhoto", PROFILE_PROPHOTO, PROPHOTO, 1.8),
+        ("sRGB", PROFILE_SRGB, SRGB, None),
+    ):
+        named = chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
+        yield Kind(f"png {name}", png(eight, 8, 2, named), in_srgb(eight, columns, gamma), 2, "formula")
+    p3 = chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
+    table, index = np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8), noise(1, seed=8)
+    yield Kind(
+        "png palette in Display P3",
+        png(index, 8, 3, p3, chunk(b"PLTE", table.tobytes())),
+        in_srgb(table, P3, None)[index[..., 0]],
+        2,
+        "formula",
+    )
+    yield Kind(
+        "png alpha in Display P3",
+        png(alpha, 8, 6, p3),
+        over_white(in_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
+        3,
+        "formula",
+    )
+    bright = np.maximum(grey, 8)
+    curve = chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
+    yield Kind("png grey of gamma 1.8", png(bright, 8, 0, curve), grey_in_srgb(bright, 1.8), 2, "formula")
+    broken = chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
+    yield Kind("png with a damaged profile", png(eight, 8, 2, broken), eight)
+    yield Kind(
+        "png with a profile for inks",
+        png(eight, 8, 2, chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
+        eight,
+    )
+    for turn in (5, 8):
+        data = saved(stored_as(eight, turn), "PNG", exif=exif(turn))
+        yield Kind(f"png turned {turn}", data, eight)
+    frames = [Image.fromarray(noise(seed=i)) for i in range(3)]
+    yield Kind("apng", saved(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight)
+    yield Kind(
+        "apng with a still of its own",
+        saved(Image.fromarray(eight), "PNG", save_all=True, append_images=frames[1:], default_image=True),
+        eight,
+    )
+
+
+def jpegs() -> Iterator[Kind]:
+    """Kinds of JPEG."""
+    colours, grey = smooth(), smooth(1)
+
+    def kind(name: str, data: bytes, **more: Any) -> Kind:
+        return Kind(f"jpeg {name}", data, vips(data), **{"tolerance": 2, "oracle": "libvips", **more})
+
+    yield kind("4:4:4", saved(colours, "JPEG", quality=95, subsampling=0))
+    yield kind("4:2:0", saved(colours, "JPEG", quality=95, subsampling=2))
+    yield kind("grey", saved(grey, "JPEG", quality=95))
+    yield kind("progressive", saved(colours, "JPEG", quality=95, progressive=True))
+    yield kind("in RGB", saved(colours, "JPEG", quality=95, keep_rgb=True))
+    for turn in range(2, 9):
+        yield kind(f"turned {turn}", saved(stored_as(colours, turn), "JPEG", quality=95, exif=exif(turn)))
+    plain = saved(colours, "JPEG", quality=95, subsampling=0)
+    without = plain.removesuffix(b"\xff\xd9")
+    yield Kind("jpeg without its end mark", without, vips(plain), 2, "libvips")
+    several = saved(colours, "JPEG", quality=95, progressive=True)
+    yield Kind(
+        "jpeg progressive without its end mark",
+        several.removesuffix(b"\xff\xd9"),
+        vips(several),
+        2,
+        "libvips",
+    )
+    restarts = saved(colours, "JPEG", quality=95, restart_marker_blocks=1)
+    yield Kind("jpeg with restarts", restarts, vips(restarts), 2, "libvips")
+    yield Kind(
+        "jpeg with restarts without its end mark",
+        restarts.removesuffix(b"\xff\xd9"),
+        vips(restarts),
+        2,
+        "libvips",
+    )
+    inks = smooth(4)
+    data = saved(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
+    yield Kind("jpeg CMYK", data, of_cmyk(inks), 4)
+    for name, profile, columns, gamma in (
+        ("Display P3", PROFILE_P3, P3, None),
+        ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
+    ):
+        data = saved(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
+        yield Kind(f"jpeg {name}", data, in_srgb(vips(data), columns, gamma), 3, "libvips and formula")
+    data = saved(
+        Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0, icc_profile=cmyk_profile()
+    )
+    yield Kind("jpeg CMYK with a profile", data, by_vips_profile(data), 3, "libvips")
+    data = saved(grey, "JPEG", quality=95, icc_profile=grey_profile(1.8))
+    yield Kind(
+        "jpeg grey of gamma 1.8", data, grey_in_srgb(vips(data)[..., :1], 1.8), 3, "libvips and formula"
+    )
+    data = saved(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
+    yield Kind("jpeg with a damaged profile", data, vips(data), 2, "libvips")
+    frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
+    yield kind("of several pictures (MPO)", saved(frames[0], "MPO", save_all=True, append_images=frames[1:]))
+    for keep, name in ((len(without) - 12, "jpeg cut off"), (len(several) - 40, "jpeg progressive cut off")):
+        yield Kind(name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off")
+    yield from refused_jpegs()
+
+
+def by_vips_profile(data: bytes) -> Pixels:
+    """Colours of an embedded profile in sRGB, by libvips."""
+    import pyvips
+
+    image = pyvips.Image.new_from_buffer(data, "")
+    image = image.icc_transform("srgb", embedded=True, intent="relative", black_point_compensation=True)
+    return np.asarray(image.numpy())
+
+
+def refused_jpegs() -> Iterator[Kind]:
+    """Those that a usual decoder does not read, and formats with the same name."""
+    import imagecodecs
+
+    grey = smooth(1)[..., 0]
+    yield Kind("jpeg lossless", imagecodecs.ljpeg_encode(grey), rgb(grey[..., None]))
+    yield Kind(
+        "jpeg lossless of 12 bits",
+        imagecodecs.ljpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12),
+        refused="12 bits",
+    )
+    twelve = imagecodecs.jpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12)
+    yield Kind("jpeg of 12 bits", twelve, refused="12 bits")
+    yield Kind("jpeg LS", imagecodecs.jpegls_encode(grey), refused="lossless")
+    yield Kind("jpeg 2000", imagecodecs.jpeg2k_encode(grey), refused="a JPEG 2000 image, not a PNG")
+    yield Kind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
+
+
+def others() -> Iterator[Kind]:
+    """WebP, GIF, BMP, HEIC, AVIF, and what is no image."""
+    eight, colours, alpha = noise(), smooth(), noise(4, seed=3)
+    yield Kind("webp lossless", saved(eight, "WEBP", lossless=True, exact=True), eight)
+    data = saved(colours, "WEBP", quality=95)
+    yield Kind("webp", data, vips(data), 3, "libvips")
+    yield Kind(
+        "webp alpha",
+        saved(alpha, "WEBP", lossless=True, exact=True),
+        over_white(alpha[..., :3], alpha[..., 3:]),
+        1,
+    )
+    for turn in (6, 7):
+        data = saved(stored_as(eight, turn), "WEBP", lossless=True, exact=True, exif=exif(turn))
+        yield Kind(f"webp turned {turn}", data, eight)
+    data = saved(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
+    yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
+    frames = [Image.fromarray(noise(seed=i)) for i in range(3)]
+    yield Kind(
+        "webp of three frames",
+        saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True),
+        eight,
+    )
+    few = Image.fromarray(eight).quantize(32)
+    shown = np.asarray(few.convert("RGB"))
+    yield Kind("gif", saved(few, "GIF"), shown)
+    yield Kind("gif interlaced", saved(few, "GIF", interlace=True), shown)
+    clear = np.asarray(few)[..., None] == 5
+    yield Kind(
+        "gif with a clear colour",
+        saved(few, "GIF", transparency=5),
+        np.where(clear, 255, shown).astype(np.uint8),
+    )
+    more = [frame.quantize(32) for frame in frames[1:]]
+    yield Kind("gif of three frames", saved(few, "GIF", save_all=True, append_images=more), shown)
+    yield from bmps(eight, few, shown)
+    yield from boxed(colours)
+    yield Kind("no bytes", b"", refused="empty")
+    yield Kind("a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image")
+    yield Kind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
+    yield Kind(
+        "an SVG",
+        b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>',
+        refused="an SVG drawing",
+    )
+    yield Kind("a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film")
+    yield Kind("a Canon RAW", b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90), refused="a camera RAW file")
+    yield Kind(
+        "a pointer of Git LFS", b"version https://git-lfs.github.com/spec/v1\noid", refused="git lfs pull"
+    )
+
+
+def bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
+    """Kinds of BMP."""
+    yield Kind("bmp", saved(eight, "BMP"), eight)
+    yield Kind("bmp palette", saved(few, "BMP"), shown)
+    grey = noise(1)
+    yield Kind("bmp grey", saved(grey, "BMP"), rgb(grey))
+    bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
+    yield Kind("bmp 1 bit", saved(bit, "BMP"), rgb((grey >> 7) * 255))
+    rows = eight[..., ::-1].tobytes()
+    head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
+    top = b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + head + rows
+    yield Kind("bmp from the top", top, eight)
+    runs = b""
+    for row in np.asarray(few)[::-1]:
+        runs += b"".join(bytes((1, value)) for value in row) + b"\0\0"
+    runs += b"\0\1"
+    table = np.zeros((256, 4), np.uint8)
+    palette = np.frombuffer(bytes(few.getpalette() or []), np.uint8).reshape(-1, 3)
+    table[: len(palette), :3] = palette[:, ::-1]
+    head = struct.pack("<IiiHHIIiiII", 40, WIDTH, HEIGHT, 1, 8, 1, len(runs), 0, 0, 256, 0)
+    packed = b"BM" + struct.pack("<IHHI", 1078 + len(runs), 0, 0, 1078) + head + table.tobytes() + runs
+    yield Kind("bmp RLE", packed, shown)
+
+
+def boxed(colours: Pixels) -> Iterator[Kind]:
+    """HEIC and AVIF. The size is one that encoders of HEIC take."""
+    import imagecodecs
+    import pillow_heif
+
+    def heic(*images: Image.Image, **options: Any) -> bytes:
+        out = io.BytesIO()
+        made = pillow_heif.HeifFile()
+        for one in images:
+            made.add_from_pillow(one)
+        made.save(out, quality=95, **options)
+        return out.getvalue()
+
+    large = np.asarray(Image.fromarray(colours).resize((96, 64), Image.Resampling.BICUBIC))
+    image = Image.fromarray(large)
+    for name, data in (
+        ("heic", heic(image)),
+        ("heic 4:4:4", heic(image, chroma=444)),
+        ("heic grey", heic(image.convert("L"))),
+        ("heic alpha", heic(Image.merge("RGBA", (*image.split(), image.getchannel(0))))),
+        ("heic of two pictures", heic(image, image.rotate(180), primary_index=0)),
+    ):
+        yield Kind(name, data, heif(data), 2, "pillow-heif")
+    wide = pillow_heif.from_bytes("RGB;16", (96, 64), (large.astype(np.uint16) * 257).tobytes())
+    out = io.BytesIO()
+    wide.save(out, quality=95)
+    yield Kind("heic 10-bit", out.getvalue(), heif(out.getvalue()), 2, "pillow-heif")
+    pillow_heif.register_heif_opener()
+    for turn in (3, 5, 6, 7):
+        data = saved(stored_as(large, turn), "HEIF", quality=95, exif=exif(turn))
+        assert b"irot" in data or b"imir" in data
+        yield Kind(f"heic turned {turn} by box and EXIF", data, large, 8)
+    stored = Image.fromarray(large)
+    stored.info["exif"] = exif(3)
+    yield Kind("heic turned by EXIF alone, which counts for nothing", heic(stored), large, 8)
+    image = Image.fromarray(large // 2 + 64)  # colours that sRGB has, too
+    image.info["icc_profile"] = PROFILE_P3
+    data = heic(image)
+    yield Kind("heic Display P3", data, in_srgb(heif(data), P3, None), 3, "pillow-heif and formula")
+    for name, data in (
+        ("avif", saved(colours, "AVIF", quality=95)),
+        ("avif 4:4:4", saved(colours, "AVIF", quality=95, subsampling="4:4:4")),
+        ("avif alpha", saved(noise(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4")),
+        ("avif 10-bit", imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95)),
+    ):
+        yield Kind(name, data, avif(data), 3, "imagecodecs")
+    for turn in (3, 6, 7):
+        data = saved(stored_as(colours, turn), "AVIF", quality=98, subsampling="4:4:4", exif=exif(turn))
+        yield Kind(f"avif turned {turn}", data, colours, 6)
+    data = saved(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
+    yield Kind("avif Display P3", data, in_srgb(avif(data), P3, None), 4, "imagecodecs and formula")
+
+
+def off_by_vips(kind: Kind) -> str:
+    """How libvips sees a picture otherwise; "" where it does not."""
+    assert kind.pixels is not None
+    try:
+        found = vips(kind.data)
+    except Exception as error:  # noqa: BLE001 - of what it does not read it raises its own
+        return f"not read ({str(error).splitlines()[0][:60]})"
+    if found.shape != kind.pixels.shape:
+        return f"shape {found.shape}"
+    off = int(np.abs(found.astype(int) - kind.pixels).max())
+    return "" if off <= max(1, kind.tolerance) else f"off by {off}"
+
+
+def centre(pixels: Pixels) -> Pixels:
+    """The middle of a picture; of a larger one at the size of the others."""
+    height, width = pixels.shape[:2]
+    if min(height, width) != SIDE:
+        short = min(height, width)
+        size = (round(width * SIDE / short), round(height * SIDE / short))
+        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
+        height, width = pixels.shape[:2]
+    top, left = (height - SIDE) // 2, (width - SIDE) // 2
+    return pixels[top : top + SIDE, left : left + SIDE]
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=OUT)
+    out = parser.parse_args().out
+    kinds = [*tiffs(), *pngs(), *jpegs(), *others()]
+    assert len({kind.name for kind in kinds}) == len(kinds)
+    told: list[dict[str, str | int]] = []
+    expected = []
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+
+        def add(name: str, data: bytes) -> None:
+            info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
+
+        for kind in kinds:
+            add(kind.name, kind.data)
+            if kind.pixels is None:
+                told.append({"name": kind.name, "refused": kind.refused})
+            else:
+                told.append({"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle})
+                expected.append(centre(kind.pixels))
+        packed = io.BytesIO()
+        np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
+        add("expected.npy", packed.getvalue())
+        add("kinds.json", json.dumps(told, indent=1).encode())
+    seen = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
+    differs = {kind.name: by for kind in seen if (by := off_by_vips(kind))}
+    print(f"libvips sees {len(seen) - len(differs)} of {len(seen)} lossless kinds alike, and otherwise: {differs}")
+    print(f"{len(kinds)} kinds, {len(expected)} of them with pixels: {out} has {out.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
