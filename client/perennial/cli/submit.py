@@ -59,6 +59,7 @@ def submit(
         client, is_shown = shell.client(), sys.stderr.isatty()
         source = source_of(path, **dict(_pair(option) for option in options))
         if isinstance(source, PackedSource):
+            _ = source.size  # what is bad is known when every image has its size
             complain(source.describe())
             for warning in source.warnings:
                 complain(f"warning: {warning}")

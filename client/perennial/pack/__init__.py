@@ -31,8 +31,10 @@ def open_batch(
         kind: of a file or folder, where its look does not say: folder, csv, webdataset, parquet, imagefolder, coco,
             yolo or archive.
         options: `allow_outside=True` for paths and links that leave the folder (all kinds of files and folders);
-            `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
-            `whole=True` for whole images instead of crops (coco, yolo); `images=` folder (coco).
+            `max_bad=` the share of bad entries up to which the others are sent (webdataset, parquet, imagefolder, coco,
+            yolo); `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
+            `whole=True` for whole images instead of crops, `boxes="turned"` where boxes count the pixels of pictures
+            turned as EXIF says (coco, yolo); `images=` folder (coco).
 
     Raises:
         PackError: the source is of no known kind, or the service would refuse it.

@@ -4,10 +4,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perennial.pack import parts
-from perennial.pack.boxes import Box, Picture, from_boxes
+from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, from_boxes
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
@@ -15,17 +16,26 @@ from perennial.pack.text import count, listed, show
 
 _KEYS = ("images", "annotations", "categories")
 _HEAD_CHARS = 1 << 16
+_LOOKED_FOR = 20
+"""Images of a file that are looked for where they may be: some of them may be missing."""
 
 
 def open_coco(
-    source: Path, *, whole: bool = False, images: Path | str | None = None, allow_outside: bool = False
+    source: Path,
+    *,
+    whole: bool = False,
+    images: Path | str | None = None,
+    boxes: str = STORED,
+    max_bad: float = MAX_BAD,
+    allow_outside: bool = False,
 ) -> Images:
     """Crops of all boxes, or with `whole` the images that show one class.
 
     source: an annotation file, or a folder with some. images: where the files are; default the usual places: beside the
     annotations, in `images`, in the folder that the annotations are named by (`instances_val2017.json`: `val2017`), and
-    the same one folder up. Raises PackError.
+    the same one folder up. boxes, max_bad: see BoxOptions. Raises PackError.
     """
+    options = BoxOptions(whole, boxes, max_bad).checked()
     folder = source if source.is_dir() else _top(source)
     root = Root(folder, allow_outside)
     files = (
@@ -36,17 +46,17 @@ def open_coco(
     found = dict(zip(files, parts.parts_of(files), strict=True))
     as_taken = parts.joined(found.values(), show(source))
     images_root = root if images is None else Root(Path(images), allow_outside)
+    origin = f"{count(len(files), 'COCO file')} in {show(source.name)}"
+    bad = BadEntries(origin, max_bad)
     pictures: list[Picture] = []
     crowds = 0
     for file, part in found.items():
         document = _document(Path(root.path(file)))
         crowds += sum(isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"])
         base = images_root.folder if images is not None else _base(root, file, document)
-        pictures += _pictures(document, base.absolute(), images_root, as_taken[part], file)
-    packed = from_boxes(pictures, f"{count(len(files), 'COCO file')} in {show(source.name)}", whole)
-    if crowds:
-        packed.warnings.append(f"{count(crowds, 'annotation')} of crowds left out.")
-    return packed
+        pictures += _pictures(_Document(file, document, bad), base.absolute(), images_root, as_taken[part])
+    said = [f"{count(crowds, 'annotation')} of crowds left out."] if crowds else []
+    return from_boxes(pictures, origin, options, bad, said)
 
 
 def _top(file: Path) -> Path:
@@ -78,7 +88,7 @@ def looks_like_coco(path: str) -> bool:
 def _document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PackError(f"The file {show(path)} is no JSON: {error}.") from error
     lists = document if isinstance(document, dict) else {}
     missing = [key for key in _KEYS if not isinstance(lists.get(key), list)]
@@ -88,41 +98,117 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _base(root: Root, file: str, document: dict[str, Any]) -> Path:
-    """The folder in which the first image is. Raises PackError naming where it was looked for."""
+    """The folder in which one of the first images is. Raises PackError naming where it was looked for."""
     beside = Path(root.path(file)).parent
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
     names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
     above = [beside, beside.parent] if beside != root.folder else [beside]
     places = list(dict.fromkeys(folder / name for folder in above for name in names))
-    first = next((str(row.get("file_name", "")) for row in document["images"]), "")
-    for place in places:
-        if first and (place / first).exists():
-            return place
+    first = [name for row in document["images"][:_LOOKED_FOR] if (name := _text(row, "file_name"))]
+    for name in first:
+        for place in places:
+            if "\0" not in name and (place / name).exists():
+                return place
     where = listed([os.path.relpath(place, root.folder) for place in places], 10)
+    named = show(first[0] if first else "")
     raise PackError(
-        f"The image {show(first)} of {show(file)} is in none of the folders {where}. Say with images= where they are."
+        f"The image {named} of {show(file)} is in none of the folders {where}. Say with images= where they are."
     )
 
 
-def _pictures(document: dict[str, Any], base: Path, root: Root, part: str, file: str) -> Iterator[Picture]:
-    """Every image of a document with its boxes. Raises PackError for what does not fit together."""
+class _Document(NamedTuple):
+    """An annotation file: its path in the source, its lists, and what is bad in it."""
+
+    file: str
+    lists: dict[str, Any]
+    bad: BadEntries
+
+
+def _pictures(document: _Document, base: Path, root: Root, part: str) -> Iterator[Picture]:
+    """Every image of a document with its boxes; what does not fit together is bad. Raises PackError."""
+    boxes = _boxes(document)
+    seen: set[object] = set()
+    for number, row in enumerate(document.lists["images"], start=1):
+        where = f"The image number {number} of {show(document.file)}"
+        name, identity = _text(row, "file_name").replace("\\", "/"), _identity(row, "id")
+        if not name or identity is None or "\0" in name:
+            document.bad.add(where, "has no id and file_name")
+        elif identity in seen:
+            document.bad.add(f"{where} ({show(name)})", f"has the id {identity} of an image before it")
+        else:
+            seen.add(identity)
+            size = _size(row)
+            path = root.path(os.path.join(base, name), show(document.file))  # noqa: PTH118
+            yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
+    for lacking, found in boxes.items():
+        for _ in found:
+            document.bad.add(
+                f"An annotation of {show(document.file)}", f"is of the image {lacking}, which it lacks"
+            )
+
+
+def _boxes(document: _Document) -> dict[object, list[Box]]:
+    """The boxes of each image by its id, in the order of the annotations' ids."""
+    names: dict[object, str] = {}
+    for number, row in enumerate(document.lists["categories"], start=1):
+        identity, name = _identity(row, "id"), _text(row, "name")
+        if identity is None or not name:
+            document.bad.add(f"The category number {number} of {show(document.file)}", "has no id and name")
+        else:
+            names[identity] = name
+    rows = list(enumerate(document.lists["annotations"], start=1))
+    rows.sort(key=lambda numbered: _order(numbered[1]))
+    boxes: dict[object, list[Box]] = {}
+    for number, row in rows:
+        if isinstance(row, dict) and row.get("iscrowd"):
+            continue
+        where = f"The annotation number {number} of {show(document.file)}"
+        image, category = _identity(row, "image_id"), _identity(row, "category_id")
+        if image is None or category is None:
+            document.bad.add(where, "misses image_id or category_id")
+        elif category not in names:
+            document.bad.add(where, f"has the category {category}, which categories do not name")
+        elif (corners := _corners(row.get("bbox"))) is None:
+            document.bad.add(
+                where, f"has the bbox {show(str(row.get('bbox')))} instead of [x, y, width, height]"
+            )
+        else:
+            boxes.setdefault(image, []).append(Box(names[category], *corners))
+    return boxes
+
+
+def _order(row: object) -> tuple[int, int]:
+    identity = _identity(row, "id")
+    return (0, identity) if isinstance(identity, int) else (1, 0)
+
+
+def _identity(row: object, key: str) -> int | str | None:
+    """The number or text that names an entry; None: there is none."""
+    found = row.get(key) if isinstance(row, dict) else None
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+def _text(row: object, key: str) -> str:
+    found = row.get(key) if isinstance(row, dict) else None
+    return str(found) if isinstance(found, int | str) and not isinstance(found, bool) else ""
+
+
+def _size(row: dict[str, Any]) -> tuple[int, int] | None:
+    width, height = row.get("width"), row.get("height")
     try:
-        names = {row["id"]: str(row["name"]) for row in document["categories"]}
-        boxes: dict[Any, list[Box]] = {row["id"]: [] for row in document["images"]}
-        for row in sorted(document["annotations"], key=lambda row: row["id"]):
-            if not row.get("iscrowd"):
-                x, y, width, height = map(float, row["bbox"])
-                boxes[row["image_id"]].append(Box(names[row["category_id"]], x, y, x + width, y + height))
-        for row in document["images"]:
-            name = str(row["file_name"]).replace("\\", "/")
-            size = (int(row["width"]), int(row["height"])) if row.get("width") and row.get("height") else None
-            path = root.path(os.path.join(base, name), show(file))  # noqa: PTH118
-            yield Picture(f"{file}/{name}", path, part, boxes[row["id"]], size)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, PackError):
-            raise
-        what = f"misses {error}" if isinstance(error, KeyError) else str(error)
-        raise PackError(
-            f"{show(file)} does not fit together: an entry {what}. Each annotation needs id, image_id, category_id and "
-            "bbox [x, y, width, height]; each image id and file_name; each category id and name."
-        ) from error
+        return (int(width), int(height)) if width and height else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _corners(bbox: object) -> tuple[float, float, float, float] | None:
+    """Left, top, right and bottom; None: the bbox is none."""
+    if not isinstance(bbox, list) or len(bbox) != 4:
+        return None
+    try:
+        x, y, width, height = (float(one) for one in bbox)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return x, y, x + width, y + height

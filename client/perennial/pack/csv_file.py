@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perennial.pack import parts
+from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
@@ -45,17 +46,22 @@ class CsvImages(FileImages):
         )
 
 
-def add_rows(images: FileImages, rows: Iterator[tuple[str, str, str, str]], root: Root) -> None:
+def add_rows(
+    images: FileImages, rows: Iterator[tuple[str, str, str, str]], root: Root, bad: BadEntries | None = None
+) -> None:
     """Add files as (path from the root, label, part, where it is said), sorted by path.
 
     A path that cannot be a name in an archive gets a number instead. Raises PackError for a path that leaves the root,
-    leads to nothing, or is named twice.
+    and for one that leads to nothing or is named twice unless `bad` takes it.
     """
     seen: dict[str, str] = {}
     renamed = 0
     for number, (path, label, part, where) in enumerate(sorted(rows)):
         name = normal(path.replace("\\", "/").removeprefix("./"))
         if name in seen:
+            if bad is not None:
+                bad.add(where, f"names {show(path)}, which {seen[name]} has named already")
+                continue
             raise PackError(
                 f"{where} names {show(path)}, which {seen[name]} has named already. Keep one of them."
             )
@@ -75,6 +81,9 @@ def add_rows(images: FileImages, rows: Iterator[tuple[str, str, str, str]], root
         try:
             images.add_file(file)
         except PackError as error:
+            if bad is not None:
+                bad.add(where, f"names an image that is not there: {error}")
+                continue
             raise PackError(f"{where}: {error}") from error
         images.rows.append(Image(name, normal_label(label), part))
     if renamed:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perennial.pack import parts
+from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.csv_file import add_rows
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
-from perennial.pack.text import listed, show
+from perennial.pack.text import count, listed, show
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 _FILE = "file_name"
@@ -18,26 +19,81 @@ _FILE = "file_name"
 class MetadataImages(FileImages):
     """The images that the metadata files of a folder name."""
 
-    def __init__(self, folder: Path, *, label: str = "label", allow_outside: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, label: str = "label", max_bad: float = MAX_BAD, allow_outside: bool = False
+    ) -> None:
         """Read the metadata; no image is read.
 
-        label: the column of labels. Raises PackError.
+        label: the column of labels; max_bad: the share of rows that may be bad. Raises PackError.
         """
         super().__init__(f"the imagefolder {show(folder.name or folder)}", folder)
         root = Root(folder, allow_outside)
         files = metadata_among(root.walk())
         if not files:
             raise PackError(f"The folder {show(folder)} has no {' or '.join(METADATA)}.")
+        bad = BadEntries(self.origin, max_bad)
+        self._unlabelled = 0
         found = [
             (row, parts.part_in(row[0].partition("/")[0]))
             for file in files
-            for row in _rows(root, file, label)
+            for row in self._rows_of(root, file, label, bad)
         ]
         if not found:
+            bad.check(0)
             raise PackError(f"{listed(files)} in {show(folder)} list no images.")
         as_taken = parts.joined((part for _, part in found), show(folder))
         rows = ((path, name, as_taken[part], where) for (path, name, where), part in found)
-        add_rows(self, rows, root)
+        add_rows(self, rows, root, bad)
+        self.warnings = [*bad.check(len(self.rows)), *self.warnings]
+        if self._unlabelled:
+            self.warnings.append(f"{count(self._unlabelled, 'row')} without a label left out.")
+
+    def _rows_of(self, root: Root, file: str, label: str, bad: BadEntries) -> Iterator[tuple[str, str, str]]:
+        """(path from the root, label, where it is said) of a metadata file. Raises PackError for a missing column."""
+        folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
+        path = Path(root.path(file))
+        lines = _jsonl(path) if file.endswith(".jsonl") else _csv(path)
+        lacking, is_any_whole = None, False
+        for line, row in lines:
+            where = f"Line {line} of {show(file)}"
+            if isinstance(row, str):
+                bad.add(where, row)
+                continue
+            missing = [column for column in (_FILE, label) if column not in row]
+            if missing:
+                columns = listed([str(key) for key in row], 20)
+                lacking = lacking or f"{where} has no {listed(missing)}, but {columns}"
+                bad.add(where, f"has no {listed(missing)}")
+                continue
+            is_any_whole = True
+            name, found = row[_FILE], row[label]
+            if found is None or found == "" or found == -1:
+                self._unlabelled += 1
+            elif (wrong := _wrong(name, found)) is not None:
+                bad.add(where, wrong)
+            else:
+                yield folder + str(name), _label(found), where
+        if lacking and not is_any_whole:
+            raise PackError(
+                f"{lacking}. Say which column holds the label with label=, or pack class folders with kind='folder'."
+            )
+
+
+def _wrong(name: object, label: object) -> str | None:
+    """Why a row is bad, as the end of a sentence; None: it is not."""
+    if not isinstance(name, str) or not name.strip():
+        return f"names the file {show(str(name))}"
+    if isinstance(label, list | dict):
+        return f"has several labels, {show(json.dumps(label))} (multi-label); one is learned"
+    if isinstance(label, bool) or not isinstance(label, str | int | float):
+        return f"has the label {show(str(label))} instead of a text or a number"
+    if isinstance(label, float) and not label.is_integer():
+        return f"has the label {label}, which is no whole number"
+    return None
+
+
+def _label(found: object) -> str:
+    return str(int(found)) if isinstance(found, float) else str(found)
 
 
 def metadata_among(names: Iterable[str]) -> list[str]:
@@ -45,47 +101,36 @@ def metadata_among(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.rpartition("/")[2] in METADATA]
 
 
-def _rows(root: Root, file: str, label: str) -> Iterator[tuple[str, str, str]]:
-    """(path from the root, label, where it is said) of a metadata file."""
-    folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
-    path = Path(root.path(file))
-    lines = _jsonl(path) if file.endswith(".jsonl") else _csv(path)
-    for line, row in lines:
-        where = f"Line {line} of {show(file)}"
-        missing = [column for column in (_FILE, label) if column not in row]
-        if missing:
-            raise PackError(
-                f"{where} has no {listed(missing)}, but {listed([str(key) for key in row], 20)}. Say which column "
-                "holds the label with label=, or pack class folders with kind='folder'."
-            )
-        name, found = row[_FILE], row[label]
-        if not isinstance(name, str) or not isinstance(found, str | int) or isinstance(found, bool):
-            raise PackError(
-                f"{where} has {show(str(name))} and {show(str(found))} instead of a path and a label."
-            )
-        yield folder + name, str(found), where
+_Line = tuple[int, dict[str, object] | str]
+"""The number of a line, and its cells by column; a text instead: why it is bad."""
 
 
-def _csv(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _csv(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             reader = csv.DictReader(text, strict=True)
             for row in reader:
-                yield reader.line_num, {str(key): value for key, value in row.items()}
+                if None in row or None in row.values():
+                    yield reader.line_num, "has more or fewer cells than the first line"
+                else:
+                    yield reader.line_num, {str(key): value for key, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise PackError(f"{show(path)} is no CSV in UTF-8: {error}.") from error
 
 
-def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _jsonl(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
             for number, line in enumerate(text, start=1):
                 if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise PackError(f"Line {number} of {show(path)} is no JSON object.")
-                    yield number, row
-    except PackError:
-        raise
-    except (OSError, ValueError) as error:
+                    yield number, _json_row(line)
+    except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"{show(path)} is no JSON Lines in UTF-8: {error}.") from error
+
+
+def _json_row(line: str) -> dict[str, object] | str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is no JSON: {error}"
+    return row if isinstance(row, dict) else "is no JSON object"

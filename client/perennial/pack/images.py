@@ -40,7 +40,11 @@ class Images(ABC):
 
     @abstractmethod
     def sizes(self) -> "array[int]":
-        """Bytes of every image. Called once. Raises PackError."""
+        """Bytes of every image. Called once.
+
+        Images that cannot be used are found here where they have to be read: `rows` and `warnings` are afterwards
+        without and with them. Raises PackError.
+        """
 
     @abstractmethod
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:

@@ -27,3 +27,11 @@ def header_bytes(name: str, size: int) -> int:
 def padding(size: int) -> int:
     """Zeros between the `size` bytes of a file and the next header."""
     return -size % BLOCK
+
+
+def is_header(block: bytes) -> bool:
+    """Whether 512 bytes are a header: its checksum says so, and zeros are none."""
+    digits = block[148:156].strip(b" \0")
+    if len(block) != BLOCK or not digits.isdigit() or b"8" in digits or b"9" in digits:
+        return False
+    return int(digits, 8) == sum(block[:148]) + 8 * 32 + sum(block[156:])

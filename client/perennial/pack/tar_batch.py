@@ -33,7 +33,8 @@ class TarBatch(Batch):
         labels.check(images.rows, images.origin)
         super().__init__(images.warnings + _beyond_usual(images.rows))
         self._images = images
-        self._csv = _labels_csv(images) if images.listed else None
+        if images.listed:
+            _labels_csv(images)  # one that is too large is told before an image is read
 
     @property
     def size(self) -> int:
@@ -59,7 +60,17 @@ class TarBatch(Batch):
 
     @cached_property
     def _sizes(self) -> "array[int]":
-        return self._images.sizes()
+        rows = len(self._images.rows)
+        sizes = self._images.sizes()
+        if len(sizes) < rows:  # images that cannot be read are left out
+            labels.check(self._images.rows, self._images.origin)
+        self.warnings[:] = self._images.warnings + _beyond_usual(self._images.rows)
+        return sizes
+
+    @cached_property
+    def _csv(self) -> bytes | None:
+        assert len(self._sizes) == len(self._images.rows)  # asked for first: it may leave rows out
+        return _labels_csv(self._images) if self._images.listed else None
 
     @cached_property
     def _starts(self) -> "array[int]":

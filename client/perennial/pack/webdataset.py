@@ -5,12 +5,14 @@ import json
 import tarfile
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from perennial.pack import parts
+from perennial.pack import parts, tar
+from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root, Seen
 from perennial.pack.images import Image, Images
@@ -23,17 +25,20 @@ SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 CLASS_NAMES = "classnames.txt"
 _LABEL_KEYS = ("label", "cls", "class", "class_name")
 _MAX_LABEL_BYTES = 1 << 20
+_LOOKED_AT = 3
+"""Samples by which a shard is known: a bad one may be among them."""
 _PIECE = 1 << 20
 
 
 class Sample:
-    """The files of one key: where its image lies, and its label."""
+    """The files of one key: where its image lies, and its label; `wrong`: why it is bad."""
 
-    __slots__ = ("bytes", "image", "key", "label", "offset")
+    __slots__ = ("bytes", "image", "key", "label", "offset", "wrong")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, wrong: str = "") -> None:
         self.key, self.image, self.label = key, "", None  # type: tuple[str, str, str | int | None]
         self.offset = self.bytes = 0
+        self.wrong = wrong
 
 
 class ShardImages(Images):
@@ -44,12 +49,13 @@ class ShardImages(Images):
         source: Path,
         *,
         names: Sequence[str] | None = None,
+        max_bad: float = MAX_BAD,
         allow_outside: bool = False,
     ) -> None:
         """Read the shards' directories and labels.
 
         names: of the classes, where labels are numbers; default the lines of a `classnames.txt` beside the shards,
-        else the numbers themselves. Raises PackError.
+        else the numbers themselves; max_bad: the share of samples that may be bad. Raises PackError.
         """
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
@@ -59,6 +65,7 @@ class ShardImages(Images):
         self._seen = Seen()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
+        self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_class_names(folder, names))
         part_of = parts.parts_of(shards)
         as_taken = parts.joined(part_of, show(source))
@@ -66,6 +73,7 @@ class ShardImages(Images):
             self._seen.add(self._shards[number])
             for sample in samples_of(self._shards[number]):
                 self._add(sample, number, as_taken[part], classes)
+        self.warnings = self._bad.check(len(self.rows))
         if not self.rows:
             raise PackError(
                 f"The shards in {show(source)} have no image ({', '.join(IMAGE_SUFFIXES[:4])} …) with a .cls or .json "
@@ -78,11 +86,18 @@ class ShardImages(Images):
             )
 
     def _add(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
+        where = f"The sample {show(sample.key)} of {show(self._shards[shard])}"
+        if sample.wrong:
+            self._bad.add(where, sample.wrong)
+            return
         if not sample.image or sample.label is None:
             self._without.append(sample.key)
             return
-        where = f"The sample {show(sample.key)} of {show(self._shards[shard])}"
-        label = classes.label(sample.label, where)
+        try:
+            label = classes.label(sample.label, where)
+        except PackError as error:
+            self._bad.add(where, str(error).removeprefix(where).strip())
+            return
         self.rows.append(Image(numbered(len(self.rows), sample.image), normal_label(label), part))
         self._shard_of.append(shard)
         self._offsets.append(sample.offset)
@@ -113,35 +128,77 @@ def shards_among(names: Iterable[str]) -> list[str]:
 
 
 def looks_like_shard(path: str) -> bool:
-    """Whether a tar's first files have one key with an image and a label."""
+    """Whether one of a tar's first samples has an image and a label."""
     try:
-        first = next(samples_of(path), None)
+        first = list(islice(samples_of(path), _LOOKED_AT))
     except PackError:
         return False
-    return first is not None and bool(first.image) and first.label is not None
+    return any(sample.image and sample.label is not None for sample in first)
 
 
 def samples_of(path: str) -> Iterator[Sample]:
-    """The samples of one shard. Raises PackError for a damaged one and for labels that cannot be read."""
-    current: Sample | None = None
+    """The samples of one shard, and one that is bad for each damaged header. Raises PackError for a damaged shard.
+
+    Tars that were written one after another into one file are read one after another.
+    """
     try:
-        with _opened(path) as (_, file), tarfile.open(fileobj=file, mode="r:") as shard:
-            while (member := shard.next()) is not None:
-                shard.members = []  # type: ignore[attr-defined]  # else it keeps every header: 1 kB a file
-                if not member.isreg() or is_junk(member.name):
-                    continue
-                folder, slash, base = member.name.rpartition("/")
-                stem, _, suffix = base.partition(".")
-                key = folder + slash + stem
-                if current is None or current.key != key:
-                    if current is not None:
-                        yield current
-                    current = Sample(key)
-                _take(current, member, f".{suffix.lower()}", shard, path)
+        with _opened(path) as (_, file):
+            at: int | None = 0
+            while at is not None:
+                file.seek(at)
+                end = yield from _samples_of_tar(file, path)
+                at = yield from _next_tar(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackError(f"The shard {show(path)} is damaged, or no tar: {error}.") from error
+
+
+_Bytes = IO[bytes] | gzip.GzipFile
+
+
+def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
+    """The samples of the tar that begins here; returns where it ends."""
+    current: Sample | None = None
+    with tarfile.open(fileobj=file, mode="r:") as shard:
+        while (member := shard.next()) is not None:
+            shard.members = []  # type: ignore[attr-defined]  # else it keeps every header: 1 kB a file
+            if not member.isreg() or is_junk(member.name):
+                continue
+            folder, slash, base = member.name.rpartition("/")
+            stem, _, suffix = base.partition(".")
+            key = folder + slash + stem
+            if current is None or current.key != key:
+                if current is not None:
+                    yield current
+                current = Sample(key)
+            _take(current, member, f".{suffix.lower()}", shard, path)
+        end = int(shard.offset)
     if current is not None:
         yield current
+    return end
+
+
+def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
+    """Where another tar begins after the one that ended at `end`; None: there is none.
+
+    `tarfile` also ends at a header that is damaged: the reading goes on at the next one, and a bad sample says so.
+    """
+    file.seek(end)
+    at, damaged = end, False
+    while block := file.read(_PIECE):
+        if block.count(0) == len(block):
+            at += len(block)
+            continue
+        for begin in range(0, len(block), tar.BLOCK):
+            found = block[begin : begin + tar.BLOCK]
+            if tar.is_header(found):
+                return at + begin
+            if found.count(0) != len(found) and not damaged:
+                damaged = True
+                yield Sample(
+                    f"at byte {at + begin}", f"has a damaged header, or is no part of a tar of {show(path)}"
+                )
+        at += len(block)
+    return None
 
 
 def _take(sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str) -> None:
@@ -151,23 +208,29 @@ def _take(sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.T
     elif suffix in (".cls", ".json") and (sample.label is None or suffix == ".cls"):
         file = shard.extractfile(member)
         if file is None or member.size > _MAX_LABEL_BYTES:
-            raise PackError(
-                f"{show(member.name)} of {show(path)} has {member.size:,} bytes; a label has fewer."
-            )
-        sample.label = _label(file.read(), suffix, f"{show(member.name)} of {show(path)}")
+            sample.wrong = f"has a label of {member.size:,} bytes, {show(member.name)}"
+            return
+        try:
+            sample.label = _label(file.read(), suffix, show(member.name))
+        except PackError as error:
+            sample.wrong = str(error)
 
 
 def _label(data: bytes, suffix: str, where: str) -> str | int | None:
+    """The label in a file. Raises PackError."""
     try:
-        text = data.decode("utf-8").strip()
+        text = data.decode("utf-8-sig").strip()
         found = json.loads(text) if suffix == ".json" else text
-    except ValueError as error:
-        raise PackError(f"{where} is no label: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise PackError(f"has {where}, which is no label: {error}") from error
     if isinstance(found, dict):
         found = next((found[key] for key in _LABEL_KEYS if key in found), None)
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
     if found is None or isinstance(found, str) or type(found) is int:
         return found
-    raise PackError(f"{where} has the label {show(str(found))}; it must be a number or a name.")
+    several = " (multi-label)" if isinstance(found, list) else ""
+    raise PackError(f"has the label {show(str(found))}{several} in {where}; it must be one number or name")
 
 
 def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[str] | None, str]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perennial.pack import parts, plain_yaml
-from perennial.pack.boxes import Box, Picture, from_boxes
+from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.boxes import STORED, Box, BoxOptions, Picture, from_boxes
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
@@ -14,13 +15,23 @@ from perennial.pack.text import count, listed, show
 
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
+_TOLERANCE = 0.01
+"""By which shares may lie beyond the image, as Ultralytics allows: what is rounded."""
 
 
-def open_yolo(source: Path, *, whole: bool = False, allow_outside: bool = False) -> Images:
+def open_yolo(
+    source: Path,
+    *,
+    whole: bool = False,
+    boxes: str = STORED,
+    max_bad: float = MAX_BAD,
+    allow_outside: bool = False,
+) -> Images:
     """Crops of all boxes, or with `whole` the images that show one class.
 
-    source: a data.yaml, or a folder with one. Raises PackError.
+    source: a data.yaml, or a folder with one. boxes, max_bad: see BoxOptions. Raises PackError.
     """
+    options = BoxOptions(whole, boxes, max_bad).checked()
     files = yaml_in(source) if source.is_dir() else [source]
     if len(files) != 1:
         found = f"several: {listed([file.name for file in files])}" if files else "none"
@@ -34,17 +45,17 @@ def open_yolo(source: Path, *, whole: bool = False, allow_outside: bool = False)
     if not part_of:
         raise PackError(f"The folders of train, val and test in {show(file)} have no images.")
     as_taken = parts.joined(part_of.values(), show(file))
+    origin = f"the YOLO data set {show(file.parent.name or file.name)}"
+    bad = BadEntries(origin, max_bad)
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
-        boxes = _boxes(root, image, classes)
-        unlabelled += boxes is None
+        boxes_in = _boxes(root, image, classes, bad)
+        unlabelled += boxes_in is None
         path = root.path(image, show(file.name))
-        pictures.append(Picture(image, path, as_taken[part], boxes or (), shares=True))
-    packed = from_boxes(pictures, f"the YOLO data set {show(file.parent.name or file.name)}", whole)
-    if unlabelled:
-        packed.warnings.append(f"{count(unlabelled, 'image has', 'images have')} no file of labels.")
-    return packed
+        pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
+    said = [f"{count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
+    return from_boxes(pictures, origin, options, bad, said)
 
 
 def _parts(root: Root, document: dict[str, plain_yaml.Value], file: Path) -> Iterator[tuple[str, str]]:
@@ -126,7 +137,7 @@ def _images(root: Root, place: str, file: Path) -> Iterator[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8").splitlines()
+        return path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"The file {show(path)} cannot be read: {error}.") from error
 
@@ -136,36 +147,59 @@ def _clean(path: str) -> str:
     return rooted + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def _boxes(root: Root, image: str, classes: ClassNames) -> list[Box] | None:
+def _boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list[Box] | None:
     """The boxes of an image: `class x y width height` a line, or the corners of a polygon; None without a file."""
     before, between, after = image.rpartition("images/")
     beside = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
     path = Path(root.path(f"{beside.rpartition('.')[0]}.txt", show(image)))
     if not path.is_file():
         return None
-    boxes = []
-    for number, line in enumerate(_lines(path), start=1):
+    boxes: list[Box] = []
+    try:
+        lines = _lines(path)
+    except PackError as error:
+        bad.add("A file of boxes:", str(error))
+        return boxes
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            boxes.append(_box(line.split(), f"Line {number} of {show(path)}", classes))
+            where = f"Line {number} of {show(path)}"
+            try:
+                boxes.append(_box(line.split(), where, classes))
+            except PackError as error:
+                bad.add(where, str(error).removeprefix(where).strip())
     return boxes
 
 
 def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
+    """The box of a line. Raises PackError, which begins with `where`."""
     try:
-        label, numbers = classes.label(str(int(cells[0])), where), [float(cell) for cell in cells[1:]]
+        number, numbers = _whole(cells[0]), [float(cell) for cell in cells[1:]]
     except ValueError as error:
-        if isinstance(error, PackError):
-            raise
         raise PackError(
             f"{where} is {show(' '.join(cells))}; it must be numbers: class x y width height."
         ) from error
+    label = classes.label(str(number), where)
+    if len(numbers) > _BOX_NUMBERS and len(numbers) % 2 and 0 <= numbers[-1] <= 1:
+        numbers.pop()  # how sure a model was of the box
+    if len(numbers) != _BOX_NUMBERS and (len(numbers) < 6 or len(numbers) % 2):
+        raise PackError(
+            f"{where} has {len(cells)} numbers; it must be class x y width height, a confidence after them or none, or "
+            "a class and the corners of a polygon."
+        )
+    if not all(-_TOLERANCE <= one <= 1 + _TOLERANCE for one in numbers):
+        raise PackError(
+            f"{where} has numbers beyond 0 to 1; they are shares of width and height, not pixels."
+        )
     if len(numbers) == _BOX_NUMBERS:
         x, y, width, height = numbers
         return Box(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    if len(numbers) < 6 or len(numbers) % 2:
-        raise PackError(
-            f"{where} has {len(cells)} numbers; it must be class x y width height, or a class and the corners of a "
-            "polygon."
-        )
     across, down = numbers[::2], numbers[1::2]
     return Box(label, min(across), min(down), max(across), max(down))
+
+
+def _whole(text: str) -> int:
+    """A number of a class, also as tools of arrays write it: 0.0, 1.000e+00. Raises ValueError."""
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number)

@@ -1,0 +1,51 @@
+"""Entries of a source that cannot be used: each is left out and listed, up to a share of all."""
+
+from perennial.pack.errors import PackError
+from perennial.pack.rules.entries import BadEntry, ReadingOptions
+from perennial.pack.text import count
+
+MAX_BAD = ReadingOptions().max_bad
+_LISTED = 5
+
+
+class BadEntries:
+    """The bad entries of one source: a box, an annotation, a row, a member or an image each.
+
+    One is always allowed where the share is above 0: a single mistake ends no batch, however small.
+    """
+
+    def __init__(self, origin: str, max_bad: float = MAX_BAD) -> None:
+        """`origin`: of the source, as the end of a sentence. Raises PackError for a share that is none."""
+        if isinstance(max_bad, bool) or not isinstance(max_bad, int | float) or not 0 <= max_bad <= 1:
+            raise PackError(f"max_bad is {max_bad!r}; it is a share from 0 to 1, such as 0.05.")
+        self._origin, self._most = origin, max_bad
+        self._first: list[BadEntry] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, where: str, reason: str) -> None:
+        """Note an entry: `where` it is, with file and line or key, and the reason as the end of a sentence."""
+        self._count += 1
+        if len(self._first) < _LISTED:
+            self._first.append(BadEntry(where, reason.strip().rstrip(".")))
+
+    def check(self, good: int) -> list[str]:
+        """The warning that lists them, or no warning where there are none.
+
+        good: how many entries can be used. Raises PackError beyond the share.
+        """
+        if not self._count:
+            return []
+        found = count(self._count, "entry", "entries")
+        if not good or self._count > max(self._most * (good + self._count), self._most > 0):
+            raise PackError(
+                f"{found} of {good + self._count:,} in {self._origin} cannot be used, more than {self._most:.3g} of "
+                f"all: {self._said()}. Mend them, or leave out a larger share with -o max_bad=0.5 (max_bad=0.5)."
+            )
+        return [f"{found} of {self._origin} left out as bad: {self._said()}."]
+
+    def _said(self) -> str:
+        more = f"; and {self._count - len(self._first):,} more" if self._count > len(self._first) else ""
+        return "; ".join(f"{entry.where} {entry.reason}" for entry in self._first) + more

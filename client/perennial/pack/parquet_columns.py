@@ -1,0 +1,163 @@
+"""Which columns of a parquet hold image and label, by their declared types.
+
+The types are Arrow's, and what `datasets` says of its features in the schema's metadata, under `huggingface`.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perennial.pack.errors import PackError
+from perennial.pack.extras import needed
+from perennial.pack.numbers import ClassNames
+from perennial.pack.text import listed, show
+
+BYTES, PATH = "bytes", "path"
+_IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", "fine_label")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where image and label are.
+
+    image: column; is_struct: whether it has fields, `bytes` among them; has_path: and `path`; label: column; names: of
+    the classes, None where labels name themselves.
+    """
+
+    image: str
+    is_struct: bool
+    has_path: bool
+    label: str
+    names: Sequence[str] | None
+
+    @property
+    def read(self) -> list[str]:
+        """The leaves that tell labels and paths, as pyarrow takes them."""
+        return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
+
+    @property
+    def bytes(self) -> str:
+        """The leaf of images."""
+        return f"{self.image}.{BYTES}" if self.is_struct else self.image
+
+    def bytes_in(self, batch: Any) -> Any:
+        """The images of a batch; none where a struct is null."""
+        return _field(batch.column(self.image), BYTES) if self.is_struct else batch.column(self.image)
+
+    def paths_in(self, batch: Any) -> list[str | None]:
+        """The path of each image of a batch, None where nothing says it."""
+        if not self.has_path:
+            return [None] * batch.num_rows
+        return list(_field(batch.column(self.image), PATH).to_pylist())
+
+    def name_of(self, label: object, classes: ClassNames, where: str) -> str | None:
+        """The class of a label; None: there is no label. Raises PackError, which begins with `where`."""
+        if label is None or label == -1 or label != label or label == "":
+            return None
+        if isinstance(label, float):
+            if not label.is_integer():
+                raise PackError(f"{where} has the label {label}, which is no whole number.")
+            label = int(label)
+        return classes.label(label if isinstance(label, int) else str(label), where)
+
+
+def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> Columns:
+    """The columns of image and label. Raises PackError naming those that there are."""
+    types = needed("pyarrow", "A parquet file").types
+    features = _features(schema)
+    images = [name for name, feature in features.items() if _is_a(feature, "Image")]
+    labels = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
+    image = _chosen(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
+    label = _chosen(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
+    fields = _fields_of_image(types, schema.field(image).type, image, path)
+    _check_label(types, schema, label, path)
+    names = features[label].get("names") if label in labels else None
+    return Columns(image, bool(fields), PATH in fields, label, names)
+
+
+def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
+    """The fields of a column of images, none where it is bytes themselves. Raises PackError."""
+    if types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
+            held = [f"{field.name} ({field.type})" for field in fields]
+            raise PackError(f"The column {show(image)} of {show(path)} has no bytes, but {listed(held)}.")
+        texts = [field.name for field in fields if field.name == BYTES or _is_text(types, field.type)]
+        return [name for name in texts if name in (BYTES, PATH)]
+    if not _is_binary(types, kind):
+        raise PackError(f"The column {show(image)} of {show(path)} is {kind}; images are bytes of files.")
+    return []
+
+
+def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
+    """Raise PackError unless a column holds one label a row."""
+    kind = schema.field(label).type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
+        return
+    where = f"The column {show(label)} of {show(path)} is {kind}"
+    if types.is_nested(kind):
+        others = [
+            field.name
+            for field in schema
+            if field.name != label and (types.is_integer(field.type) or _is_text(types, field.type))
+        ]
+        raise PackError(
+            f"{where}: several labels for one image (multi-label). One is learned. Write a column with one label a row"
+            + (f", or name one of {listed(others)} with -o label=… (label=…)." if others else ".")
+        )
+    raise PackError(f"{where}; labels are numbers or names.")
+
+
+def _is_binary(types: Any, kind: Any) -> bool:
+    is_view = getattr(types, "is_binary_view", None)
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or (is_view and is_view(kind))
+    )
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    is_view = getattr(types, "is_string_view", None)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
+
+
+def _field(values: Any, name: str) -> Any:
+    """The values of a field, null where the struct is."""
+    return values.flatten()[[field.name for field in values.type].index(name)]
+
+
+def _features(schema: Any) -> dict[str, dict[str, Any]]:
+    """What `datasets` says of columns that are in the schema."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    items = found.items() if isinstance(found, dict) else ()
+    return {name: feature for name, feature in items if isinstance(feature, dict) and name in schema.names}
+
+
+def _is_a(feature: dict[str, Any], kind: str) -> bool:
+    return feature.get("_type") == kind
+
+
+def _chosen(
+    wanted: str | None, by_type: list[str], usual: Sequence[str], what: str, columns: list[str], path: str
+) -> str:
+    if wanted is not None and wanted in columns:
+        return wanted
+    candidates = by_type or [name for name in usual if name in columns][:1]
+    if wanted is None and len(candidates) == 1:
+        return candidates[0]
+    found = (
+        f"several columns of {what}s"
+        if wanted is None and candidates
+        else f"no column {show(wanted or what)}"
+    )
+    raise PackError(
+        f"{show(path)} has {found}; its columns are {listed(columns, 20)}. Say which with {what}=."
+    )
