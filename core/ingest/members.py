@@ -23,7 +23,8 @@ class Members:
     """One row per regular file, in archive order.
 
     names: checked paths; offsets: first byte of the data; packed, sizes: bytes as stored and unpacked;
-    methods: STORED or DEFLATED; crcs: CRC-32 of the unpacked bytes, NO_CRC where the format has none.
+    methods: STORED or DEFLATED; crcs: CRC-32 of the unpacked bytes, NO_CRC where the format has none; notes: what the
+    report says of how they were read.
     """
 
     names: list[str] = field(default_factory=list)
@@ -32,6 +33,7 @@ class Members:
     sizes: "array[int]" = field(default_factory=lambda: array("Q"))
     methods: bytearray = field(default_factory=bytearray)
     crcs: "array[int]" = field(default_factory=lambda: array("Q"))
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.names)

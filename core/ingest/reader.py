@@ -76,7 +76,9 @@ class Reader:
 
 def arranged(fd: int, members: Members, limits: Limits) -> Contents:
     """The files of an archive by their names, or by the labels.csv among them. Raises as `Reader.list`."""
-    return Contents(members, arrange(members.names, limits, lambda i: _small_file(fd, members, i)))
+    layout = arrange(members.names, limits, lambda i: _small_file(fd, members, i))
+    layout.notes += members.notes
+    return Contents(members, layout)
 
 
 def _small_file(fd: int, members: Members, i: int) -> bytes:

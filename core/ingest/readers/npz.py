@@ -22,6 +22,7 @@ from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read
 from core.ingest.names import label_of, show
 from core.ingest.reader import Contents, ImageArray, Reader
+from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import scan
 
 _HEADER = re.compile(
@@ -88,8 +89,11 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
         if pictures is not None:
             item = arrays[part]
             if item.shape != pictures.shape[:1]:
+                remedy = ""
+                if item.shape[:1] == pictures.shape[:1]:
+                    remedy = npz_remedies.convert_labels(part, item.dtype.kind, item.shape)
                 raise LabelsInvalid(
-                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}."
+                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}.{_more(remedy)}"
                 )
             _add_labels(layout, numbers, _vector(fd, members, item, limits), names, part)
     layout.check(limits)
@@ -111,10 +115,18 @@ def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
             raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
-        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
+        found = [name.removesuffix(".npy") for name in members.names]
+        raise ArchiveInvalid(
+            f"The npz must have the arrays “images” and “labels”; it has {', '.join(map(show, found[:10])) or 'none'}."
+            f"{_more(npz_remedies.rename(found))}"
+        )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
     return arrays
+
+
+def _more(remedy: str) -> str:
+    return f" {remedy}." if remedy else ""
 
 
 def _images(item: _Npy) -> ImageArray:
@@ -176,7 +188,10 @@ def _header(fd: int, members: Members, i: int) -> _Npy | None:
         )
     text = head[begin : begin + length].decode("latin-1")
     if re.search(r"'\|?[<>=]?O", text):
-        raise ArchiveHostile(f"The member {show(name)} is an object array, a pickle; no pickle is ever read.")
+        remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
+        raise ArchiveHostile(
+            f"The member {show(name)} is an object array, a pickle; no pickle is ever read.{_more(remedy)}"
+        )
     match = _HEADER.fullmatch(text)
     if match is None:
         raise ArchiveInvalid(f"The member {show(name)} is not a plain array of numbers or strings.")
@@ -185,7 +200,8 @@ def _header(fd: int, members: Members, i: int) -> _Npy | None:
     if not re.fullmatch(r"[|<>=]?[iufbUS]\d{1,6}", descr):
         raise ArchiveInvalid(f"The member {show(name)} has the type {show(descr)}; use integers or strings.")
     if fortran == "True" and len(shape) > 1:
-        raise ArchiveInvalid(f"The member {show(name)} is in Fortran order; save np.ascontiguousarray of it.")
+        remedy = npz_remedies.convert_order(name.removesuffix(".npy"))
+        raise ArchiveInvalid(f"The member {show(name)} is in Fortran order.{_more(remedy)}")
     try:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
@@ -211,8 +227,10 @@ def _first(fd: int, members: Members, i: int) -> bytes:
 def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
     shape = item.shape
     if item.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
+        remedy = npz_remedies.convert_images(item.name.removesuffix(".npy"), item.dtype.kind, shape)
         raise ArchiveInvalid(
             f"The array {show(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or N×H×W×C, C in 1, 3, 4."
+            f"{_more(remedy)}"
         )
     if (
         not shape[1]
@@ -232,8 +250,10 @@ def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArra
     """A one-dimensional array of labels, read whole: its size is bounded by rows × label length."""
     i = item.index
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
+        remedy = npz_remedies.convert_labels(item.name.removesuffix(".npy"), item.dtype.kind, item.shape)
         raise LabelsInvalid(
             f"The array {show(item.name)} is {item.dtype} {item.shape}; labels are N integers or strings."
+            f"{_more(remedy)}"
         )
     if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
         raise ArchiveTooLarge(

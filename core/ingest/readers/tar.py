@@ -78,6 +78,10 @@ class Source(Protocol):
         """Move `count` bytes ahead; to the end where there are fewer."""
         ...
 
+    def skip_zeros(self) -> None:
+        """Move to the next block that is not all zeros; to the end where there is none."""
+        ...
+
 
 class FileSource:
     """A plain file; skipping does not read."""
@@ -96,6 +100,14 @@ class FileSource:
     def skip(self, count: int) -> None:
         """Move `count` bytes ahead; to the end where there are fewer."""
         self.position = min(self._bytes, self.position + count)
+
+    def skip_zeros(self) -> None:
+        """Move to the next block that is not all zeros; to the end where there is none."""
+        while data := os.pread(self._fd, _READ, self.position):
+            zeros = _zeros(data)
+            self.position += zeros
+            if zeros < len(data):
+                return
 
 
 class GzipSource:
@@ -137,6 +149,15 @@ class GzipSource:
                 return
             count -= got
 
+    def skip_zeros(self) -> None:
+        """Unpack to the next block that is not all zeros; to the end where there is none."""
+        while data := self.read(_READ):
+            rest = data[_zeros(data) :]
+            if rest:
+                self._ready = rest + self._ready
+                self.position -= len(rest)
+                return
+
     def _next(self) -> bytes:
         data = b""
         while not data:
@@ -176,6 +197,12 @@ class GzipSource:
 
     def _where(self) -> str:
         return f" (at the entry {show(self.current)})" if self.current else ""
+
+
+def _zeros(data: bytes) -> int:
+    """How many bytes at the start are blocks of zeros."""
+    rest = data.lstrip(b"\0")
+    return len(data) if not rest else (len(data) - len(rest)) // BLOCK * BLOCK
 
 
 def is_tar_header(block: bytes) -> bool:
@@ -222,13 +249,25 @@ class _Scan:
             raise self._too_many()
 
     def _next_header(self) -> bytes | None:
-        """None at the end, for which some writers leave the two closing blocks out."""
+        """None at the end, for which some writers leave the two closing blocks out.
+
+        After the closing blocks of one tar another may follow, as `cat one.tar two.tar` writes them.
+        """
         block = self._source.read(BLOCK)
-        if not block or block == bytes(BLOCK):
+        has_ended = block == bytes(BLOCK)
+        if has_ended:
+            self._long_name, self._pax = None, {}
+            self._source.skip_zeros()
+            block = self._source.read(BLOCK)
+        if not block:
             return None
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
             after = f" after the entry {show(names[-1])}" if names else ""
+            if has_ended:
+                raise ArchiveInvalid(
+                    f"Bytes that are no tar follow the end of the tar{after}: send it without them."
+                )
             raise ArchiveInvalid(f"The tar is damaged or cut off{after}.")
         self._headers += 1
         if self._headers > 2 * self._limits.entries + 16 or len(self.members) > self._limits.entries:

@@ -23,6 +23,7 @@ from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, Members, SizeMismatch, read
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
 from core.ingest.reader import Contents, Reader, arranged
+from core.ingest.zip_names import ZipNames, unicode_path
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -74,12 +75,14 @@ class _Entry:
     size: int
     header_offset: int
     mode: int
+    extra: bytes
 
 
-def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
+def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") -> Members:
     """The regular files of the zip at descriptor `fd`; folders are checked and left out.
 
-    `check_ratio=False`: the caller checks ratios (labels of an npz pack far below any image).
+    `check_ratio=False`: the caller checks ratios (labels of an npz pack far below any image); `names`: the encoding of
+    names that do not say theirs, by the names where empty.
     """
     file_bytes = os.fstat(fd).st_size
     end = _read_end(fd, file_bytes, limits)
@@ -88,8 +91,10 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
     starts = np.empty(end.entries, np.int64)
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
+    encoded = ZipNames(names)
     for index, entry in enumerate(_entries(fd, end)):
-        name = path_of(_decode_name(entry))
+        is_utf8 = bool(entry.flags & _UTF8)
+        name = path_of(encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end)))
         is_folder = _check_kind(entry, name)
         if name in seen and not is_folder:
             raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
@@ -115,7 +120,16 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
     _check_overlap(fd, starts, stops)
     if check_ratio:
         _check_ratio(unpacked, file_bytes, limits)
+    members.notes += filter(None, [encoded.note()])
     return members
+
+
+def _unsaid_names(fd: int, end: _End) -> Iterator[bytes]:
+    """The names, beyond ASCII, that do not say how they are encoded."""
+    for entry in _entries(fd, end):
+        name = entry.raw_name
+        if not (name.isascii() or entry.flags & _UTF8 or unicode_path(entry.extra, name)):
+            yield name
 
 
 def _check_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
@@ -201,8 +215,9 @@ def _entries(fd: int, end: _End) -> Iterator[_Entry]:
         need(record_bytes)
         name_end = at + _CENTRAL.size + name_bytes
         raw_name = buffer[at + _CENTRAL.size : name_end]
-        if extra_bytes:
-            wide = _zip64_extra(buffer[name_end : name_end + extra_bytes], raw_name)
+        extra = buffer[name_end : name_end + extra_bytes]
+        if extra:
+            wide = _zip64_extra(extra, raw_name)
             if wide is not None:
                 values = [wide[i : i + 8] for i in range(0, len(wide), 8)]
                 size, packed, header_offset, disk = _widen(
@@ -210,7 +225,7 @@ def _entries(fd: int, end: _End) -> Iterator[_Entry]:
                 )
         if disk:
             raise ArchiveInvalid(f"The entry {show(raw_name)} lies in another part of a divided zip.")
-        yield _Entry(raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16)
+        yield _Entry(raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra)
         at += record_bytes
     if left or at != len(buffer):
         raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
@@ -246,18 +261,6 @@ def _widen(
     header_offset = take(64) if header_offset == _MAX32 else header_offset
     disk = take(32) if disk == _MAX16 else disk
     return size, packed, header_offset, disk
-
-
-def _decode_name(entry: _Entry) -> str:
-    """UTF-8 where it is valid (macOS writes it without the flag), else code page 437 as of old."""
-    try:
-        return entry.raw_name.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if entry.flags & _UTF8:
-            raise ArchiveHostile(
-                f"The name {show(entry.raw_name)} is not the UTF-8 that it claims to be."
-            ) from error
-        return entry.raw_name.decode("cp437")
 
 
 def _check_kind(entry: _Entry, name: str) -> bool:

@@ -1,5 +1,6 @@
 """Which layouts an archive may have, what is stripped and ignored, and which labels are allowed."""
 
+import gzip
 import unicodedata
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, PerennialError
+from core.ingest.ingest import Ingested
 from core.ingest.inspect import Directory
 from core.ingest.labels_csv import parse
 from core.ingest.layout import arrange
@@ -287,6 +289,17 @@ def test_long_and_foreign_names_in_tar_are_read(look: Look) -> None:
     gnu = tar_entry(b"././@LongLink", name + b"\0", b"L") + tar_entry(name[:100], png(1))
     other = pax({"path": "train/Käse/1.png", "mtime": "1.5"}) + tar_entry(b"x", png(2))
     assert look(tar({}, gnu, other)).classes == {"Käse": 1, "cat": 1}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("zeros", [0, 512, 10240 - 1024, 3 << 18])
+def test_tars_written_one_after_another_are_read_whole(
+    look: Look, take: Callable[..., Ingested], pack: Callable[[bytes], bytes], zeros: int
+) -> None:
+    one, two = tar(pictures(3, ["cat"])) + bytes(zeros), tar(pictures(2, ["dog", "owl"])) + bytes(zeros)
+    whole = one + two if pack is bytes else pack(one) + pack(two)  # as `cat one two` makes them
+    assert look(whole).classes == {"cat": 3, "dog": 2, "owl": 2}
+    assert take(whole, held_out_share=0).classes == {"cat": 3, "dog": 2, "owl": 2}
 
 
 @given(st.text(max_size=300))

@@ -1,0 +1,196 @@
+"""Names in a zip, which most often says not how they are encoded.
+
+A name is UTF-8 where its flag or the field 0x7075 says so (APPNOTE 6.3.10, 4.4.4 and 4.6.9). Of all others together:
+UTF-8 if all are, else that of a few code pages in which they read most like names. What was taken is said, and the
+sender can name another one.
+"""
+
+import struct
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from core.errors import ArchiveHostile, ArchiveInvalid
+from core.ingest.names import show
+
+UNICODE_PATH = 0x7075
+ENCODINGS = (
+    "utf-8", "gbk", "gb18030", "big5", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr", "cp437", "cp850", "cp852",
+    "cp862", "cp864", "cp866", "cp874", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257",
+    "cp1258", "koi8_r", "koi8_u", "latin_1", "iso8859_2", "iso8859_15", "mac_roman",
+)  # fmt: skip
+"""What a sender may name."""
+_OTHER_NAMES = {"sjis": "shift_jis", "gb2312": "gbk", "cp936": "gbk", "latin1": "latin_1", "utf8": "utf-8"}
+_GUESSED = ("cp437", "gbk", "cp932", "cp1252")
+"""What is tried for names that are not UTF-8; of equally likely ones the first."""
+_CALLED = {
+    "cp437": "CP437 (DOS)",
+    "gbk": "GBK",
+    "cp932": "Shift-JIS",
+    "cp1252": "CP1252 (Windows)",
+    "utf-8": "UTF-8",
+}
+_SAMPLED = 2000
+"""Names by which an encoding is chosen."""
+_MARKS = "‘’“”–—…"
+
+
+class ZipNames:
+    """How the names of one zip are read.
+
+    encoding: the sender's choice for names that do not say theirs; empty: by the names.
+    """
+
+    def __init__(self, encoding: str = "") -> None:
+        """Raises ArchiveInvalid for an encoding that there is not."""
+        self._chosen = checked_encoding(encoding) if encoding else ""
+        self._guessed = ""
+        self._read = 0
+
+    def decode(self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]) -> str:
+        """The name of an entry.
+
+        Args:
+            is_utf8: its flag says so.
+            extra: its extra field.
+            all_raw: the names of the zip that do not say their encoding; asked for once, where it is needed.
+
+        Raises:
+            ArchiveHostile: it is not the UTF-8 that it claims to be.
+            ArchiveInvalid: it is not in the encoding that the sender has named.
+        """
+        if raw.isascii():
+            return raw.decode("ascii")
+        said = raw if is_utf8 else unicode_path(extra, raw)
+        if said is not None:
+            return _utf8(said, raw)
+        self._read += 1
+        if self._chosen:
+            return _in_encoding(raw, self._chosen)
+        if not self._guessed:
+            self._guessed = likely_encoding(islice(all_raw(), _SAMPLED))
+        for encoding in (self._guessed, "utf-8"):
+            try:
+                return raw.decode(encoding)
+            except UnicodeDecodeError:
+                continue
+        return raw.decode("cp437")
+
+    def note(self) -> str:
+        """What the report says; empty where every name has said its encoding, or all are UTF-8."""
+        encoding = self._chosen or self._guessed
+        if not self._read or encoding in ("", "utf-8"):
+            return ""
+        names = "name says no encoding and was" if self._read == 1 else "names say no encoding and were"
+        how = "as the sender said" if self._chosen else "by their letters; names=… names another encoding"
+        return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {how}"
+
+
+def checked_encoding(encoding: str) -> str:
+    """An encoding as Python calls it. Raises ArchiveInvalid for one that is not taken."""
+    name = encoding.strip().lower().replace(" ", "_")
+    for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
+        if candidate in ENCODINGS:
+            return candidate
+    raise ArchiveInvalid(f"{show(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}.")
+
+
+def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
+    """The name in UTF-8 of the field 0x7075; None: there is none, or it is of another name than `raw`."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, count = struct.unpack_from("<HH", extra, at)
+        body = extra[at + 4 : at + 4 + count]
+        if kind == UNICODE_PATH and len(body) > 5:
+            version, crc = struct.unpack_from("<BL", body)
+            return body[5:] if version == 1 and crc == zlib.crc32(raw) else None
+        at += 4 + count
+    return None
+
+
+def likely_encoding(raw_names: Iterable[bytes]) -> str:
+    """The encoding in which names look most like names: UTF-8 if all are, else by their letters."""
+    names = list(dict.fromkeys(raw_names))
+    if all(_decodes(raw, "utf-8") for raw in names):
+        return "utf-8"
+    found = [(_likeness(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
+    return max(found)[2]
+
+
+def _likeness(names: list[bytes], encoding: str) -> float:
+    """0 to 1: how much the characters beyond ASCII look like those of names."""
+    total = characters = 0.0
+    for raw in names:
+        try:
+            text = raw.decode(encoding)
+        except UnicodeDecodeError:
+            characters += len(raw)
+            continue
+        for at, character in enumerate(text):
+            if not character.isascii():
+                total += _likeness_at(text, at, encoding)
+                characters += 1
+    return total / characters if characters else 0.0
+
+
+def _likeness_at(text: str, at: int, encoding: str) -> float:
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    if encoding not in ("gbk", "cp932"):
+        return _western(text[at], before, after)
+    beside_letter = any(one.isascii() and one.isalpha() for one in (before, after) if one)
+    return _eastern(text[at], encoding) * (0.6 if beside_letter else 1.0)
+
+
+def _western(character: str, before: str, after: str) -> float:
+    """A letter stands between others, one at a time, and a capital not after a small one."""
+    if not character.isalpha():
+        return 0.6 if character in _MARKS else 0.0
+    if not unicodedata.name(character, "").startswith("LATIN "):
+        return 0.1
+    if (before.islower() and character.isupper()) or (character.islower() and after.isupper()):
+        return 0.2
+    beside = [one for one in (before, after) if one.isalpha()]
+    if any(not one.isascii() for one in beside):
+        return 0.5
+    return 1.0 if beside else 0.4
+
+
+def _eastern(character: str, encoding: str) -> float:
+    """Kana and the characters of the first level are the usual ones; those of other levels are rare."""
+    code = character.encode(encoding)
+    if len(code) == 1:
+        return 0.3  # half-width kana
+    if encoding == "gbk":
+        if code[1] < 0xA1 or code[0] < 0xB0:
+            return 0.2
+        return 1.0 if code[0] <= 0xD7 else 0.6
+    pair = int.from_bytes(code, "big")
+    if 0x829F <= pair <= 0x82F1 or 0x8340 <= pair <= 0x8396 or pair == 0x815B:
+        return 1.0
+    return 0.9 if 0x889F <= pair <= 0x9872 else 0.4 if 0x989F <= pair <= 0xEAA4 else 0.1
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _utf8(said: bytes, raw: bytes) -> str:
+    try:
+        return said.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArchiveHostile(f"The name {show(raw)} is not the UTF-8 that it claims to be.") from error
+
+
+def _in_encoding(raw: bytes, encoding: str) -> str:
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ArchiveInvalid(
+            f"The name {show(raw)} is not in {encoding}, which names={encoding} says. Leave it out, or name another: "
+            f"{', '.join(ENCODINGS)}."
+        ) from error
