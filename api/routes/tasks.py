@@ -35,7 +35,7 @@ from api.strict_json import parse
 from api.uploads.assembled import assembled
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
-from api.uploads.order import Asked, Order, recipe_in
+from api.uploads.order import Asked, Order, options_in, recipe_in
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, upload_by
 from core.errors import Invalid, InvalidRecipe
@@ -99,11 +99,37 @@ async def _asked(
         DuplicatesPolicy,
         Query(description="Equal images of one class: keep all of them, or drop all but the first"),
     ] = "keep",
+    layout: Annotated[
+        Literal["auto", "folders"],
+        Query(description="`folders`: folder names are the classes, whatever lies beside them"),
+    ] = "auto",
+    one_class: Annotated[
+        bool, Query(description="All images are of one class, whatever their folder is called")
+    ] = False,
+    classes: Annotated[
+        str | None,
+        Query(
+            description="The level of folders that names the classes, as `level:1`, below wrapping folders and parts"
+        ),
+    ] = None,
+    max_bad: Annotated[
+        str | None,
+        Query(
+            description="The largest share of bad entries of a label table, as `0.05` or `5%`", max_length=20
+        ),
+    ] = None,
+    image: Annotated[str | None, Query(description="The column of images of a label table")] = None,
+    label: Annotated[str | None, Query(description="The column of labels of a label table")] = None,
+    names: Annotated[str | None, Query(description="The encoding of names in a zip, such as `gbk`")] = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
 ) -> Asked:
-    return Asked(model, name, validate, duplicates_policy, perennial_recipe)
+    said = {"classes": classes, "max_bad": max_bad, "image": image, "label": label, "names": names}
+    options = replace(
+        options_in({name: text for name, text in said.items() if text}), layout=layout, one_class=one_class
+    )
+    return Asked(model, name, validate, duplicates_policy, perennial_recipe, options)
 
 
 @router.post(

@@ -1,6 +1,8 @@
 """An uploaded batch on its way from HTTP into a model: what its request asks for, and what that means there."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Literal
 
 from anyio import CapacityLimiter, to_thread
@@ -10,9 +12,12 @@ from api.uploads.body import Received
 from api.uploads.upload import Upload
 from core.catalogue import Catalogue
 from core.doorbell import Doorbell
-from core.errors import InvalidRecipe
+from core.errors import Invalid, InvalidRecipe
 from core.ingest.inspect import inspect
+from core.ingest.layout import Reading
 from core.ingest.limits import Limits
+from core.ingest.rules.entries import ReadingOptions
+from core.ingest.rules.options import read_options
 from core.protocol.patch import RecipePatch
 from core.protocol.report import DuplicatesPolicy
 from core.recipe.stored import MAX_RECIPE_BYTES
@@ -29,13 +34,14 @@ _inspections = CapacityLimiter(2)
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for its batch. recipe: the override in the header, as JSON."""
+    """What a request asks for its batch. recipe: the override in the header, as JSON; options: of reading its files."""
 
     model: str
     name: str | None = None
     validate: Literal["only", "full"] | None = None
     duplicates_policy: DuplicatesPolicy = "keep"
     recipe: str | None = None
+    options: ReadingOptions = field(default_factory=ReadingOptions)
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,16 @@ class Order:
         asked, settings = self.asked, self.upload.settings
         override = self._override(file)
         limits = Limits.of(settings)
-        found = await to_thread.run_sync(inspect, file.path, file.kind, limits, limiter=_inspections)
+        known = cache(partial(submission.read_known_classes, self.upload.db, self.actor, asked.model))
+        reading = Reading(asked.options, known)
+        found = await to_thread.run_sync(inspect, file.path, file.kind, limits, reading, limiter=_inspections)
         batch = Batch(
             file.path, file.sha256, file.size, found, asked.name, override or {}, asked.duplicates_policy
         )
-        known = await to_thread.run_sync(self.catalogue)
+        catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
         return Submission(
-            self.upload.db, self.store, known, self.actor, asked.model, batch, repeat, *bounds, whole
+            self.upload.db, self.store, catalogue, self.actor, asked.model, batch, repeat, *bounds, whole
         )
 
     def _override(self, file: Received) -> RecipePatch | None:
@@ -98,6 +106,14 @@ class Order:
                 "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
             )
         return recipe_in(field.encode())
+
+
+def options_in(given: Mapping[str, str]) -> ReadingOptions:
+    """The options of reading a batch that a query or a form says. Raises Invalid."""
+    try:
+        return read_options(given)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
 
 
 def recipe_in(text: bytes) -> RecipePatch:

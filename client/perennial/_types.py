@@ -367,7 +367,7 @@ class BatchReport(Shape):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
-    `small`: images whose longer side has fewer than 48 pixels.
+    `reading`: how the files became classes. `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Literal["names and sizes", "images"] | None = None
@@ -380,6 +380,7 @@ class BatchReport(Shape):
     duplicate_paths: list[Duplicate] | None = None
     duplicates_policy: Literal["keep", "drop"] | None = None
     duplicates_dropped: int | None = None
+    reading: StoredReading | None = None
     small: int | None = None
     conflicts: list[Conflict] | None = None
     conflicts_count: int | None = None
@@ -2255,6 +2256,17 @@ class StateData(Shape):
     outcome: str | None = None
     warnings: list[str] | None = None
     retry_of: str | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReading(Shape):
+    """How a batch is read, so that its job reads it as the submit did: options of the request, and the labels known to
+    the model that decided between two readings.
+    """
+
+    options: dict[str, str] | None = None
+    known: list[str] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -36,4 +36,6 @@ def after_decoding(before: BatchReport, found: BatchReport) -> BatchReport:
         kept["classes"] = before["classes"]
     if "duplicates_policy" in before:
         kept["duplicates_policy"] = before["duplicates_policy"]
+    if "reading" in before:
+        kept["reading"] = before["reading"]
     return {**found, **kept}

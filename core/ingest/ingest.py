@@ -21,6 +21,8 @@ from core.ingest.dataset import Images, open_dataset, write_dataset
 from core.ingest.decoding import Decoding
 from core.ingest.equal_images import conflict_warning, find_equal
 from core.ingest.inspect import check_size, opened
+from core.ingest.layout import USUAL as USUAL_READING
+from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.names import show
 from core.ingest.pool import Pool, Stopped, default_processes
@@ -66,6 +68,7 @@ def ingest(
     limits: Limits,
     *,
     resizing: Resizing = USUAL,
+    reading: Reading = USUAL_READING,
     allowed_classes: list[str] | None = None,
     held_out_share: float = 0.15,
     seed: int = 0,
@@ -77,10 +80,10 @@ def ingest(
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
     media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; resizing: of images of
-    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else
-    the batch's sorted labels); held_out_share: of each class, when the archive has no test part; duplicates:
-    what becomes of equal images, before any are held out; processes: decoders, default cores − 1;
-    progress(done, total) in images; stop(): True ends the ingest with Stopped.
+    other sizes; reading: how its files become classes; allowed_classes: the only labels allowed, whose order the
+    datasets' labels then index (else the batch's sorted labels); held_out_share: of each class, when the archive has
+    no test part; duplicates: what becomes of equal images, before any are held out; processes: decoders, default
+    cores − 1; progress(done, total) in images; stop(): True ends the ingest with Stopped.
 
     The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
     "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
@@ -96,7 +99,8 @@ def ingest(
         pool.start()  # it loads its libraries while the directory is read
         with opened(archive) as fd:
             check_size(fd, limits)
-            contents, source = reader_of(media_type).open(fd, archive.absolute(), limits, scratch)
+            listed, source = reader_of(media_type).open(fd, archive.absolute(), limits, scratch)
+            contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
         class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
         _check_allowed(classes, class_list)

@@ -7,13 +7,14 @@ gets everything that it needs to find an image again.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ArchiveInvalid, ArchiveTooLarge
+from core.ingest.layout import USUAL, Reading, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
-from core.protocol.report import FileReason
+from core.protocol.report import FileReason, StoredReading
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Directory:
     classes: label → images, sorted by label; n_train, n_test: images of the archive's own parts;
     ignored: files left out; layout: `split`, `folders`, `csv` or `npz`; notes: remarks for a person;
     ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at;
-    encoded: whether the images are files, which decoding may find damaged.
+    encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again.
     """
 
     classes: dict[str, int]
@@ -37,6 +38,7 @@ class Directory:
     ignored_files: tuple[FileReason, ...] = ()
     warnings: tuple[str, ...] = ()
     encoded: bool = True
+    reading: StoredReading = field(default_factory=StoredReading)
 
 
 @contextmanager
@@ -49,16 +51,16 @@ def opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def inspect(path: Path, media_type: str, limits: Limits) -> Directory:
+def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUAL) -> Directory:
     """Read the container's directory of the archive at `path`.
 
-    `media_type`: name of its reader, as `sniff` returned it. Raises ArchiveHostile, ArchiveTooLarge,
-    ArchiveInvalid and LabelsInvalid; messages name the entry. Memory is bounded by the limits: about 300
-    bytes per entry.
+    `media_type`: name of its reader, as `sniff` returned it; `reading`: how its files become classes. Raises
+    ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages name the entry. Memory is bounded by the
+    limits: about 300 bytes per entry.
     """
     with opened(path) as fd:
         check_size(fd, limits)
-        contents = reader_of(media_type).list(fd, limits)
+        contents = reader_of(media_type).list(fd, limits).laid_out(limits, reading)
     layout = contents.layout
     classes, n_train, n_test = layout.counts()
     return Directory(
@@ -73,6 +75,7 @@ def inspect(path: Path, media_type: str, limits: Limits) -> Directory:
         tuple(layout.ignored_files),
         tuple(layout.warnings),
         not contents.arrays,
+        stored_reading(reading.options, layout.decided_by),
     )
 
 

@@ -4,12 +4,13 @@ A reader gets bytes that a stranger sent. It believes nothing that it has not ch
 limits, opens no path that the archive names, and raises nothing but typed errors that name the entry.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.layout import Layout, arrange
+from core.ingest.layout import USUAL, Layout, Reading, arrange
 from core.ingest.limits import MAX_CSV_BYTES, Limits
 from core.ingest.members import Damaged, Members, SizeMismatch, read
 from core.ingest.names import show
@@ -34,12 +35,21 @@ class Contents:
     """The checked files of an archive, and which images of which class they are.
 
     The rows of `layout` are the files of `members`; where there are `arrays`, they are the rows of all arrays
-    in turn.
+    in turn. `read`: the bytes of a small file among them, by its number; None where the layout is whole already.
     """
 
     members: Members
     layout: Layout
     arrays: tuple[ImageArray, ...] = ()
+    read: Callable[[int], bytes] | None = None
+
+    def laid_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
+        """The same with the classes of its files, while its archive is open. Raises as `core.ingest.layout.arrange`."""
+        if self.read is None:
+            return self
+        layout = arrange(self.members.names, limits, self.read, reading)
+        layout.notes += self.members.notes
+        return replace(self, layout=layout, read=None)
 
 
 class Reader:
@@ -75,13 +85,13 @@ class Reader:
 
 
 def arranged(fd: int, members: Members, limits: Limits) -> Contents:
-    """The files of an archive by their names, or by the labels.csv among them. Raises as `Reader.list`."""
-    layout = arrange(members.names, limits, lambda i: _small_file(fd, members, i))
-    layout.notes += members.notes
-    return Contents(members, layout)
+    """The files of an archive, whose classes their names and label tables will say (`Contents.laid_out`)."""
+    del limits
+    return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
 
 
-def _small_file(fd: int, members: Members, i: int) -> bytes:
+def small_file(fd: int, members: Members, i: int) -> bytes:
+    """The bytes of a file, such as a label table. Raises ArchiveTooLarge, ArchiveHostile, ArchiveInvalid."""
     name = members.names[i]
     if members.sizes[i] > MAX_CSV_BYTES:
         raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")

@@ -60,11 +60,19 @@ class EqualBytes(TypedDict):
     conflicts_count: int
 
 
+class StoredReading(TypedDict, total=False):
+    """How a batch is read, so that its job reads it as the submit did: options of the request, and the labels known to
+    the model that decided between two readings."""
+
+    options: dict[str, str]
+    known: list[str]
+
+
 class BatchReport(TypedDict, total=False):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
-    `small`: images whose longer side has fewer than 48 pixels.
+    `reading`: how the files became classes. `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Checked
@@ -77,6 +85,7 @@ class BatchReport(TypedDict, total=False):
     duplicate_paths: list[Duplicate]
     duplicates_policy: DuplicatesPolicy
     duplicates_dropped: int
+    reading: StoredReading
     small: int
     conflicts: list[Conflict]
     conflicts_count: int

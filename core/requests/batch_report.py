@@ -69,6 +69,7 @@ def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Ba
     return {
         "classes": classes,
         "data": balance(sizes),
+        "reading": found.reading,
         **first_report(found.ignored, found.ignored_files, found.notes, policy),
     }
 

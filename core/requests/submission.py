@@ -94,6 +94,12 @@ def require_model(db: Database, actor: Actor, model: str) -> None:
         find_model(session, actor, model)
 
 
+def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
+    """The class names that a new batch of the model is compared with. Raises NotFound."""
+    with db.read() as session:
+        return batch_report.known_classes(session, find_model(session, actor, model))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The recipe of a batch in its model, warnings, and `missing`: a sentence for each task that its version lacks."""

@@ -6,7 +6,7 @@ and a crash after it finds the dataset there. The raw archive goes when its data
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from core.errors import (
 from core.failpoints import hit
 from core.ingest.first_report import after_decoding
 from core.ingest.ingest import Ingested, ingest
+from core.ingest.layout import reading_of
 from core.ingest.limits import Limits
 from core.ingest.resizing import Resizing
 from core.protocol.report import BatchReport
@@ -73,7 +74,7 @@ def validate(
         policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
-    archive = Archive(task.archive_key, task.sha256, task.media_type, task.report)
+    archive = Archive(task.archive_key, task.sha256, task.media_type, task.report, list(task.classes))
     begin = time.monotonic()
     made = decode(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
@@ -105,12 +106,14 @@ def validate(
 
 @dataclass(frozen=True)
 class Archive:
-    """A stored batch: its key, the sha256 of its bytes, what was sniffed, and the report that names and sizes gave."""
+    """A stored batch: its key, the sha256 of its bytes, what was sniffed, and the report and the classes that names and
+    sizes gave."""
 
     key: str
     sha256: str
     media_type: str
     report: BatchReport
+    classes: Collection[str] = ()
 
 
 def decode(
@@ -139,6 +142,7 @@ def decode(
             int(model.image["channels"]),
             Limits.of(settings),
             resizing=Resizing.of(model.image),
+            reading=reading_of(archive.report.get("reading"), archive.classes),
             allowed_classes=model.classes if model.scenario == "data" else None,
             duplicates=archive.report.get("duplicates_policy", "keep"),
             processes=settings.threads,

@@ -60,7 +60,8 @@ def archive(data: bytes) -> None:
     reader = reader_of(sniff(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_size(fd, LIMITS)
-        found, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
+        listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
+        found = listed.laid_out(LIMITS)
         with opened(source) as unpacked:
             _hold(found, unpacked)
 

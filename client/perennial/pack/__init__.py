@@ -11,13 +11,13 @@ from typing import Any
 
 from perennial.pack.archive import Archive
 from perennial.pack.batch import Batch
-from perennial.pack.errors import ExtraMissing, PackError, SourceChanged
-from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
+from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
+from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, kind_of
 from perennial.pack.memory import MappedImages
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import show
 
-__all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "open_batch"]
+__all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "Undecided", "open_batch"]
 
 
 def open_batch(
@@ -34,10 +34,12 @@ def open_batch(
             `max_bad=` the share of bad entries up to which the others are sent (webdataset, parquet, imagefolder, coco,
             yolo); `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
             `whole=True` for whole images instead of crops, `boxes="turned"` where boxes count the pixels of pictures
-            turned as EXIF says (coco, yolo); `images=` folder (coco).
+            turned as EXIF says (coco, yolo); `images=` folder (coco); `layout="folders"`, `one_class=True`,
+            `classes="level:1"`, `known_classes=[…]` (folder), see `perennial.pack.folder`.
 
     Raises:
         PackError: the source is of no known kind, or the service would refuse it.
+        Undecided: a folder can be read in several ways.
         ExtraMissing: a library of the extra `data` is needed.
         TypeError: the kind has no such option.
     """
@@ -48,7 +50,7 @@ def open_batch(
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
-    found = kind_of(path) if kind is None else kind
+    found = kind or (FOLDER if options.get("layout") == "folders" and path.is_dir() else kind_of(path))
     if not path.exists():
         raise PackError(f"There is no file or folder {show(path)}.")
     known = [] if found == ARCHIVE else list(inspect.signature(KINDS[found]).parameters)[1:]

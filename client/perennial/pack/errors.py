@@ -23,3 +23,10 @@ class LeavesFolder(PackError):
     def __init__(self, found: str) -> None:
         super().__init__(f"{found} Only what is in the folder is sent; allow_outside=True sends this too.")
         self.found = found
+
+
+class Undecided(PackError):
+    """A folder can be read in several ways; the message names the options that settle it.
+
+    The classes that a model knows may settle it too: open the folder again with `known_classes`.
+    """

@@ -11,6 +11,7 @@ from perennial.pack.images import Images
 from perennial.pack.text import show
 
 _PIECE = 1 << 20
+_MOST_HIDDEN = 20
 
 
 class Root:
@@ -23,6 +24,7 @@ class Root:
         self.folder, self.allow_outside = folder, allow_outside
         self._real = os.path.realpath(folder)
         self._real_of: dict[str, str] = {}  # folder → where its links lead: most files share one
+        self.hidden: list[str] = []  # the first hidden folders that a walk has left out
 
     def path(self, relative: str, said_by: str = "") -> str:
         """The path of a file or folder that a source names, relative to the folder or absolute.
@@ -51,8 +53,8 @@ class Root:
     def walk(self, below: str = "") -> Iterator[str]:
         """The files in the folder as sorted paths from it, with `/`; links are followed where they stay in it.
 
-        Hidden files and folders are left out. Raises PackError for a link that leaves the folder or leads to nothing,
-        and for a folder that contains itself by a link.
+        Hidden files and folders are left out; `hidden` has the folders. Raises PackError for a link that leaves the
+        folder or leads to nothing, and for a folder that contains itself by a link.
         """
         top = self.path(below)
         yield from self._walk(top, f"{below}/" if below else "", (os.path.realpath(top),))
@@ -61,12 +63,14 @@ class Root:
         try:
             with os.scandir(folder) as found:
                 # A folder sorts as its files do: with the slash that follows its name in their paths.
-                entries = sorted(
-                    (e.name + "/" if e.is_dir() else e.name, e) for e in found if e.name[0] != "."
-                )
+                entries = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in found)
         except OSError as error:
             raise PackError(f"The folder {show(folder)} cannot be read: {error.strerror}.") from error
         for name, entry in entries:
+            if name[0] == ".":
+                if name.endswith("/") and len(self.hidden) < _MOST_HIDDEN:
+                    self.hidden.append(prefix + entry.name)
+                continue
             if entry.is_symlink():
                 self.path(prefix + entry.name)
             if name.endswith("/"):

@@ -1,141 +1,142 @@
 """A folder of class folders, with train, test and validation folders above them or without.
 
-What is a part, a class or left out is decided by the service's own rules (docs/howto/send-a-batch.md), so that the
-batch is the one that a tar of the folder would be. Names stay as they are.
+What is a part, a class or left out is decided by the service's own rules (`perennial.pack.rules`), so that the batch is
+the one that an archive of the folder would be. Names stay as they are; where they alone would not say all of it to the
+service, labels go along as a list.
 """
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
-from perennial.pack import parts
-from perennial.pack.errors import PackError
+from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
-from perennial.pack.labels import normal_label
-from perennial.pack.names import is_image, is_junk, is_no_image, normal, wrong_path
+from perennial.pack.names import normal, wrong_path
+from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.options import option_texts, read_options
+from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, plan_batch
 from perennial.pack.text import count, listed, show
 
-_OUTSIDE = "outside any class folder"
-_BESIDE = "beside the folders of the train, test and validation parts"
-_NO_IMAGES = "that are no images by their names"
+_MAX_TABLE_BYTES = 32 << 20
+_EXAMPLES = 3
 
 
 class FolderImages(FileImages):
-    """The images of class folders."""
+    """The images of class folders, or those that a label table beside them names."""
 
-    listed = False
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        layout: str = "auto",
+        one_class: bool = False,
+        classes: str = "",
+        max_bad: float | str = "",
+        image: str = "",
+        label: str = "",
+        known_classes: Collection[str] = (),
+        allow_outside: bool = False,
+    ) -> None:
+        """List the folder; no image is read.
 
-    def __init__(self, folder: Path, *, allow_outside: bool = False) -> None:
-        """List the folder; no image is read. Raises PackError."""
+        Args:
+            layout: `folders` takes folder names as classes whatever lies beside them.
+            one_class: all images are of one class.
+            classes: the level of folders that names the classes, as `level:1`.
+            max_bad: the share of bad entries of a label table up to which it is read.
+            image: the column of images of a label table.
+            label: its column of labels.
+            known_classes: the labels that the model knows, which decide where names alone do not.
+            allow_outside: follow links that leave the folder.
+
+        Raises PackError; Undecided where one of the options is needed.
+        """
         super().__init__(f"the folder {show(folder.name or folder)}", folder)
+        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        options = _options({**given, "image": image, "label": label})
         root = Root(folder, allow_outside)
-        self._left_out: dict[str, list[str]] = {}
-        names = self._of_classes(root)
-        if not names:
-            raise PackError(
-                f"The folder {show(folder)} has no class folders with images in it. Put the images of each class in a "
-                "folder with the name of the class, or say with kind= what else it is."
-            )
-        skip = len(_common_top(names))
-        part_of_top = _parts([name[skip:] for name in names], folder)
-        for name in names:
-            self._add(name, name[skip:], part_of_top)
+        names = list(root.walk())
+        plan = self._planned(root, names, options, known_classes)
+        for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
+            if number != IGNORED:
+                self._add(
+                    name, plan.classes[number], ("test" if is_test else "train") if plan.has_parts else ""
+                )
         _refuse_twins([row.name for row in self.rows])
-        self._warn(bool(part_of_top))
+        self.listed = not self._names_say_all(plan)
+        self._warn(plan, root.hidden)
 
-    def _of_classes(self, root: Root) -> list[str]:
-        """The files that lie in folders and may be images."""
-        found = []
-        for name in root.walk():
-            if is_junk(name):
-                continue
-            if is_no_image(name) or ("/" not in name and not is_image(name)):
-                self._leave(name, _NO_IMAGES)
-            elif "/" not in name:
-                self._leave(name, _OUTSIDE)
-            else:
-                found.append(name)
-        return found
+    def _planned(
+        self, root: Root, names: list[str], options: ReadingOptions, known_classes: Collection[str]
+    ) -> Plan:
+        def read(number: int) -> bytes:
+            return _read(root.path(names[number]))
 
-    def _add(self, name: str, below: str, part_of_top: dict[str, str]) -> None:
-        top, slash, rest = below.partition("/")
-        part = ""
-        if slash and top in part_of_top:
-            part = part_of_top[top]
-            top, slash, _ = rest.partition("/")
-        elif slash and part_of_top:
-            return self._leave(name, _BESIDE)
-        if not slash:
-            return self._leave(name, _OUTSIDE)
+        try:
+            return plan_batch([normal(name) for name in names], options, read, lambda: known_classes)
+        except RuleError as error:
+            raise (Undecided if error.remedies else PackError)(f"{show(root.folder)}: {error}") from error
+
+    def _add(self, name: str, label: str, part: str) -> None:
         wrong = wrong_path(name)
         if wrong:
             raise PackError(f"{show(name)} {wrong}, and the service would refuse the batch. Rename it.")
         self.add_file(name)
-        self.rows.append(Image(name, normal_label(top), part))
+        self.rows.append(Image(name, label, part))
 
-    def _leave(self, name: str, why: str) -> None:
-        self._left_out.setdefault(why, []).append(name)
+    def _names_say_all(self, plan: Plan) -> bool:
+        """Whether the service reads the same classes and parts from the names alone, without what is left out."""
+        if plan.kind not in ("folders", "split"):
+            return False
+        try:
+            sent = plan_batch([normal(row.name) for row in self.rows], ReadingOptions(), _nothing)
+        except RuleError:
+            return False
+        labels = [sent.classes[number] if number != IGNORED else None for number in sent.of]
+        return labels == [row.label for row in self.rows] and sent.test == bytes(
+            row.part == "test" for row in self.rows
+        )
 
-    def _warn(self, has_parts: bool) -> None:
-        for why, names in self._left_out.items():
-            self.warnings.append(f"{count(len(names), 'file')} {why} left out: {listed(names, 3)}.")
-        words = sorted({row.label for row in self.rows if parts.part_of(row.label)})
-        if words and not has_parts:
+    def _warn(self, plan: Plan, hidden: list[str]) -> None:
+        for reason, number in plan.reasons.items():
+            if reason != LEFT_BEHIND:
+                examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
+                more = f" and {number - len(examples):,} more" if number > len(examples) else ""
+                named = f": {listed(examples)}{more}" if examples else ""
+                self.warnings.append(f"{count(number, 'file')} left out ({reason}){named}.")
+        if hidden:
             self.warnings.append(
-                f"The folder {listed(words)} was taken as a class. For a training and a test part, arrange "
-                "train/<class>/… and test/<class>/…."
+                f"{count(len(hidden), 'hidden folder')} left out: {listed(hidden, _EXAMPLES)}."
             )
+        self.warnings += plan.warnings
+        if self.listed:
+            self.warnings += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
 
 
-def _common_top(names: list[str]) -> str:
-    """`folder/` where the service strips it: all files share it, and the classes lie below."""
-    top = names[0].partition("/")[0]
-    prefix = f"{top}/"
-    if any(not name.startswith(prefix) for name in names):
-        return ""
-    below = [name[len(prefix) :] for name in names]
-    if parts.part_of(top) != parts.TRAIN and any(
-        path.count("/") >= 2 and parts.part_of(path.partition("/")[0]) == parts.TRAIN for path in below
-    ):
-        return prefix
-    loose = any("/" not in path and is_image(path) for path in below)
-    return prefix if not parts.part_of(top) and not loose and any("/" in path for path in below) else ""
+def _options(given: dict[str, Any]) -> ReadingOptions:
+    try:
+        return read_options(option_texts(given))
+    except ValueError as error:
+        raise PackError(str(error)) from error
 
 
-def _parts(names: list[str], folder: Path) -> dict[str, str]:
-    """Top folder → `train` or `test`; empty when the top folders are classes.
+def _nothing(number: int) -> bytes:
+    raise LookupError(number)  # of images alone nothing is read
 
-    Raises PackError where images would be learned that look held out.
-    """
-    classes_in: dict[str, set[str]] = {}
-    others: set[str] = set()
-    flat: set[str] = set()
-    for name in names:
-        top, slash, rest = name.partition("/")
-        inner, deeper, _ = rest.partition("/")
-        if slash and not parts.part_of(top):
-            others.add(top)
-        elif deeper:
-            classes_in.setdefault(top, set()).add(inner)
-        elif slash and parts.part_of(top) == parts.TRAIN:
-            flat.add(top)
-    found = {top: parts.part_of(top) for top in classes_in}
-    if found and parts.TRAIN in found.values():
-        as_taken = parts.joined(found.values(), show(folder))
-        return {top: as_taken[part] for top, part in found.items()}
-    for top, classes in sorted(classes_in.items()):
-        both = {name.lower() for name in others} & {name.lower() for name in classes}
-        if flat:
-            raise PackError(
-                f"{show(folder)} has the folder {show(top)} with class folders in it, but {show(min(flat))} has none. "
-                "Put its images in some."
-            )
-        if both or not others:
-            raise PackError(
-                f"{show(folder)} has the folder {show(top)} with class folders in it, but no training part. Put what "
-                "is to be learned in train/<class>/… beside it, or, if nothing is to be held out, pack the folder "
-                f"{show(top)} alone."
-            )
-    return {}
+
+def _read(path: str) -> bytes:
+    """A label table. Raises PackError where it is too large or cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_TABLE_BYTES + 1)
+    except OSError as error:
+        raise PackError(f"The file {show(path)} cannot be read: {error.strerror}.") from error
+    if len(data) > _MAX_TABLE_BYTES:
+        raise PackError(
+            f"{show(path)} is larger than {_MAX_TABLE_BYTES:,} bytes, which the service would not read."
+        )
+    return data
 
 
 def _refuse_twins(names: list[str]) -> None:

@@ -15,11 +15,12 @@ from perennial.pack.images import Images
 from perennial.pack.names import CSV_NAME, is_image
 from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
 from perennial.pack.parquet import ParquetImages, parquet_among
+from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.text import count, listed, show
 from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
 from perennial.pack.yolo import looks_like_yolo, open_yolo, yaml_in
 
-ARCHIVE = "archive"
+ARCHIVE, FOLDER = "archive", "folder"
 
 
 def _open_csv(source: Path, *, allow_outside: bool = False) -> Images:
@@ -27,7 +28,7 @@ def _open_csv(source: Path, *, allow_outside: bool = False) -> Images:
 
 
 KINDS: dict[str, Callable[..., Images]] = {
-    "folder": FolderImages,
+    FOLDER: FolderImages,
     "csv": _open_csv,
     "webdataset": ShardImages,
     "parquet": ParquetImages,
@@ -103,8 +104,9 @@ def _of_folder(folder: Path) -> str:
         )
     if found:
         return found[0]
-    if any("/" in name and is_image(name) for name in names):
-        return "folder"
+    images = [name for name in names if is_image(name)]
+    if any("/" in name for name in images) or (images and find_label_files(names, range(len(names)))):
+        return FOLDER
     raise PackError(f"The folder {show(folder)} is of no known kind: {_held(names)}. Possible are {_WHAT}.")
 
 

@@ -1,7 +1,10 @@
-"""The service's rules of paths and of files that it leaves out or refuses by their names."""
+"""The service's rules of paths: what it refuses, and names that it takes."""
 
 import re
-import unicodedata
+
+from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_junk, normal
+
+__all__ = ["CSV_NAME", "IMAGE_SUFFIXES", "is_image", "is_junk", "normal", "numbered", "wrong_path"]
 
 MAX_NAME_BYTES = 1024
 """Of a path in UTF-8."""
@@ -9,35 +12,6 @@ MAX_DEPTH = 32
 """Folders of a path."""
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
-IMAGE_SUFFIXES = (
-    ".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif",
-)  # fmt: skip
-_OTHER_SUFFIXES = (
-    ".txt", ".md", ".rst", ".log", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg",
-    ".html", ".htm", ".css", ".js", ".py", ".ipynb", ".sh", ".bat", ".url", ".pdf", ".rtf", ".doc", ".docx", ".xls",
-    ".xlsx", ".ppt", ".pptx", ".odt", ".db", ".sqlite", ".mp3", ".wav", ".mp4", ".mov", ".avi", ".mkv", ".aae", ".xmp",
-)  # fmt: skip
-_ARCHIVE_SUFFIXES = (
-    ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab",
-    ".iso",
-)  # fmt: skip
-CSV_NAME = "labels.csv"
-
-
-def is_junk(path: str) -> bool:
-    """Whether a path is hidden or what file managers leave behind."""
-    return path.startswith(".") or "/." in path or any(part in _JUNK for part in path.split("/"))
-
-
-def is_image(path: str) -> bool:
-    """Whether a path ends like an image that the service reads."""
-    return path.lower().endswith(IMAGE_SUFFIXES)
-
-
-def is_no_image(path: str) -> bool:
-    """Whether a path ends like something that is plainly no image, or like an archive, which the service refuses."""
-    return path.lower().endswith(_OTHER_SUFFIXES + _ARCHIVE_SUFFIXES)
 
 
 def wrong_path(path: str) -> str:
@@ -55,11 +29,6 @@ def wrong_path(path: str) -> str:
     if path.count("/") >= MAX_DEPTH:
         return f"lies deeper than {MAX_DEPTH} folders"
     return ""
-
-
-def normal(text: str) -> str:
-    """A path as the service compares it."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def numbered(number: int, name: str = "") -> str:

@@ -8,17 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from perennial.pack.errors import PackError
+from perennial.pack.rules.words import PART_WORDS, TRAINING
 
 TRAIN, TEST, VALIDATION = "train", "test", "validation"
-_WORDS = {
-    "train": TRAIN,
-    "training": TRAIN,
-    "test": TEST,
-    "testing": TEST,
-    "val": VALIDATION,
-    "valid": VALIDATION,
-    "validation": VALIDATION,
-}
+_WORDS = {word: TRAIN if part == TRAINING else part for word, part in PART_WORDS.items()}
 _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 

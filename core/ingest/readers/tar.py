@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.layout import CSV_NAME, arrange
+from core.ingest.layout import Layout
 from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
-from core.ingest.reader import Contents, Reader
+from core.ingest.reader import Contents, Reader, small_file
+from core.ingest.rules.label_files import may_hold_labels
 
 BLOCK = 512
 _READ = 1 << 18
@@ -38,7 +39,8 @@ class TarReader(Reader):
 
     def list(self, fd: int, limits: Limits) -> Contents:
         """By the headers, which are spread over the whole file."""
-        return _contents(FileSource(fd), limits)
+        members = _members(FileSource(fd), limits).members
+        return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
 
 
 class GzipReader(Reader):
@@ -53,14 +55,14 @@ class GzipReader(Reader):
 
     def list(self, fd: int, limits: Limits) -> Contents:
         """Unpacks it all once, and keeps nothing."""
-        return _contents(GzipSource(fd, limits), limits)
+        return _unpacked(GzipSource(fd, limits), limits)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """Unpack it into `scratch`: images are read in any order, and gzip goes front to back."""
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            return _contents(GzipSource(fd, limits, copy), limits), unpacked
+            return _unpacked(GzipSource(fd, limits, copy), limits), unpacked
         finally:
             os.close(copy)
 
@@ -217,24 +219,30 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def _contents(source: Source, limits: Limits) -> Contents:
+def _members(source: Source, limits: Limits) -> "_Scan":
     scan = _Scan(source, limits)
     scan.run()
-    return Contents(scan.members, arrange(scan.members.names, limits, scan.labels.__getitem__))
+    return scan
+
+
+def _unpacked(source: GzipSource, limits: Limits) -> Contents:
+    """What a gzip holds, of which nothing can be read again: what may be label tables is kept meanwhile."""
+    scan = _members(source, limits)
+    return Contents(scan.members, Layout("folders"), read=scan.table)
 
 
 class _Scan:
-    """One pass over a tar: its regular files, and the bytes of each labels.csv by the number of its file.
+    """One pass over a tar: its regular files, and of a gzip the bytes of what may be label tables.
 
     Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid.
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
         self.members = Members()
-        self.labels: dict[int, bytes] = {}
+        self._tables: dict[int, bytes] = {}
         self._source, self._limits = source, limits
         self._seen: set[str] = set()
-        self._headers = self._unpacked = self._label_bytes = 0
+        self._headers = self._unpacked = self._table_bytes = 0
         self._long_name: str | None = None  # both are what headers say of the entry after them
         self._pax: dict[str, str] = {}
 
@@ -320,8 +328,10 @@ class _Scan:
                 f"(reached at {show(name)})."
             )
         offset = self._source.position
-        if name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1:
-            data = self.labels[len(self.members)] = self._read_labels(name, size)
+        is_gone = isinstance(self._source, GzipSource)  # once it is passed
+        if is_gone and may_hold_labels(name) and self._table_bytes + size <= MAX_CSV_BYTES:
+            self._table_bytes += size
+            data = self._tables[len(self.members)] = _exactly(self._source, size)
         else:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)
@@ -330,11 +340,15 @@ class _Scan:
         refuse_nested(name, data[:MAGIC_BYTES])
         self.members.append(name, offset, size, size, STORED, NO_CRC)
 
-    def _read_labels(self, name: str, size: int) -> bytes:
-        self._label_bytes += size
-        if self._label_bytes > MAX_CSV_BYTES:
-            raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
-        return _exactly(self._source, size)
+    def table(self, number: int) -> bytes:
+        """The bytes of a file that may hold labels. Raises ArchiveTooLarge for one that was not kept."""
+        if number not in self._tables:
+            name, most = self.members.names[number], MAX_CSV_BYTES >> 20
+            raise ArchiveTooLarge(
+                f"The entry {show(name)}, and the label tables before it, take more than {most} MiB; send a zip or a "
+                "tar that is not packed, or fewer tables."
+            )
+        return self._tables[number]
 
 
 def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:

@@ -29,7 +29,9 @@ def _run(work: Work) -> Done:
     report = cast(BatchCheck | None, job.report)
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
-    archive = Archive(job.archive_key, report["sha256"], report["media_type"], report["report"])
+    archive = Archive(
+        job.archive_key, report["sha256"], report["media_type"], report["report"], list(report["classes"])
+    )
     begin = time.monotonic()
 
     def report_progress(done: int, total: int) -> None:

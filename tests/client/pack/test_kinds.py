@@ -149,7 +149,9 @@ def test_what_looks_like_two_kinds_must_be_said(tmp_path: Path) -> None:
 
 
 def test_an_option_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="kind folder, which has no option whole; it has allow_outside"):
+    with pytest.raises(
+        TypeError, match=r"kind folder, which has no option whole; it has layout, .*allow_outside"
+    ):
         open_batch(folder(tmp_path), whole=True)
 
 

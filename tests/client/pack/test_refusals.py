@@ -87,15 +87,17 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
     batch = open_batch(source)
     assert "14 images" in batch.describe()
     assert sorted(batch.warnings) == [
-        "1 file beside the folders of the train, test and validation parts left out: “extra/1.png”.",
-        "1 file outside any class folder left out: “cover.png”.",
-        "3 files that are no images by their names left out: “README.md”, “train/cat/more.zip”, “train/cat/notes.txt”.",
+        "1 file left out (an archive, by its name: unpack it first): “train/cat/more.zip”.",
+        "1 file left out (in the folder “extra”, which is no part of the batch): “extra/1.png”.",
+        "1 file left out (not an image, by its name): “train/cat/notes.txt”.",
+        "1 hidden folder left out: “.git”.",
+        "2 files left out (outside any class folder): “README.md”, “cover.png”.",
     ]
 
 
 def test_a_test_folder_alone_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "test/cat/1.png", b"x")
-    with pytest.raises(PackError, match="“test” with class folders in it, but no training part"):
+    with pytest.raises(PackError, match="“test” with class folders in it, but no training images"):
         open_batch(tmp_path)
 
 

@@ -46,19 +46,6 @@ def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None
         assert service_names.path_of(path) is not None
 
 
-@QUICK
-@given(
-    st.lists(
-        st.sampled_from(["a", ".", "/", "__MACOSX", "Thumbs.db", ".txt", ".png", ".zip"]), max_size=6
-    ).map("".join)
-)
-def test_what_is_left_out_by_name_is_what_the_service_leaves_out_or_refuses(path: str) -> None:
-    assert names.is_junk(path) == service_names.is_junk(path)
-    assert names.is_image(path) == service_names.is_image(path)
-    refused = path.lower().endswith(service_names.ARCHIVE_SUFFIXES)
-    assert names.is_no_image(path) == (service_names.is_no_image(path) or refused)
-
-
 folders = st.sampled_from(["train", "Train", "test", "val", "cat", "dog", "train ", "a"])
 files = st.sampled_from(["1.png", "2.jpg", "3", "notes.txt", "4.png"])
 paths = st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files)

@@ -133,7 +133,6 @@ def test_a_test_part_without_a_training_part_is_refused_with_what_to_do(names: l
     ("names", "classes"),
     [
         (["test/1.png", "Train/2.png", "bus/3.png"], {"test", "Train", "bus"}),
-        (["train/1.png", "train/2.png"], {"train"}),
         (["valid/a/1.png", "invalid/b/2.png"], {"valid", "invalid"}),
         (["w/Train/1.png", "w/bus/2.png"], {"Train", "bus"}),
     ],

@@ -1,0 +1,115 @@
+"""Files that look like the labels of a batch: tables, annotations and exports of tools, known by their names."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perennial.pack.rules.names import folder_of, is_image, show, stem
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (r"_classes\.csv", "a Roboflow table of classes"),
+    (r"labels\.json", "a FiftyOne export"),
+    (r"_annotations\.coco\.json|instances_.*\.json|.*coco.*\.json", "COCO annotations"),
+    (r"metadata\.(csv|jsonl)", "the metadata of a Hugging Face imagefolder"),
+    (r"via_.*\.(json|csv)", "a VIA export"),
+    (r"info\.labels", "an Edge Impulse export"),
+    (r"loc_synset_mapping\.txt|words\.txt", "the names of ImageNet's classes"),
+    (r"(data|dataset)\.ya?ml", "the description of a YOLO data set"),
+    (r"project-\d+.*\.(json|csv|tsv)", "a Label Studio export"),
+    (r".*\.manifest", "a SageMaker or Rekognition manifest"),
+    (r"dataset_info\.json|dataset_dict\.json|state\.json", "what save_to_disk of datasets writes"),
+    (
+        r"(labels?|annotations?|annots?|ground[-_ ]?truth|targets?|image[-_ ]?list|list)([-_].*)?\.(txt|xml)",
+        "a list of labels",
+    ),
+    (r"(train|val|valid|test)(list)?\.txt", "a list of images"),
+)
+_COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
+_READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
+"""What the client makes a batch of, by words of what it is."""
+_JSON = re.compile(
+    r".*(label|annot|class|categor|truth|target|meta|instances|split|dataset|index|manifest|result|export).*\.json"
+)
+_SIDECARS = {".xml": "Pascal VOC annotations", ".txt": "YOLO labels", ".json": "LabelMe annotations"}
+_MOST_GROUPS = 20
+
+
+class LabelFile(NamedTuple):
+    """A file that looks like labels: its number, its path, and what it looks like, as a noun; `is_aside`: it is one of
+    many, each for an image."""
+
+    number: int
+    path: str
+    what: str
+    is_aside: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What reads it, as a sentence with a blank before it; empty where nothing does."""
+        is_read = any(words in self.what for words in _READ_FROM_FOLDERS)
+        return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
+
+    def __str__(self) -> str:
+        """The end of a sentence: `“labels.json” looks like a FiftyOne export`."""
+        return f"{show(self.path)} looks like {self.what}"
+
+
+def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFile]:
+    """The files among `kept` that look like labels, those for the whole batch first.
+
+    A file beside an image of the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt` for `images/1.jpg`, counts
+    once for its kind, where there are several.
+    """
+    found, aside = [], []
+    stems: set[str] | None = None
+    for index in kept:
+        path = names[index]
+        file = path.rpartition("/")[2].lower()
+        if is_image(file) or "." not in file:
+            continue
+        what = looks_like(file)
+        ending = file[file.rindex(".") :]
+        if what is None and ending not in _SIDECARS:
+            continue
+        if ending in _SIDECARS or ending in _TABLES:
+            if stems is None:
+                stems = {stem(names[i]) for i in kept if is_image(names[i])}
+            if stem(path) in stems:
+                aside.append(index)
+                continue
+        if what is not None:
+            found.append(LabelFile(index, path, what))
+    return [*found, *_sidecars(names, aside)]
+
+
+def may_hold_labels(path: str) -> bool:
+    """Whether a file may be read as a label table, by its name: what is kept of a stream that passes once."""
+    file = path.rpartition("/")[2].lower()
+    return file.endswith((*_TABLES, *_SIDECARS)) or looks_like(file) is not None
+
+
+def looks_like(file: str) -> str | None:
+    """What a file's name, in small letters and without its folder, looks like among labels; None: nothing of them."""
+    for pattern, what in _COMPILED:
+        if pattern.fullmatch(file):
+            return what
+    if file.endswith(_TABLES):
+        return "a table of labels"
+    return "labels" if _JSON.fullmatch(file) else None
+
+
+def _sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+    of: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], int] = {}
+    for index in aside:
+        path = names[index]
+        group = folder_of(path), path[path.rindex(".") :].lower()
+        first.setdefault(group, index)
+        of[group] += 1
+    return [
+        LabelFile(first[group], names[first[group]], f"one of {count:,} {_SIDECARS[group[1]]}", is_aside=True)
+        for group, count in sorted(of.items())
+        if count > 1 and group[1] in _SIDECARS
+    ][:_MOST_GROUPS]

@@ -1,0 +1,87 @@
+"""Options of reading as texts: of a query, of `-o NAME=VALUE`, and as they are stored with a task."""
+
+import math
+from collections.abc import Mapping
+
+from perennial.pack.rules.entries import ReadingOptions
+from perennial.pack.rules.names import show
+
+OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "names")
+"""Their names."""
+MAX_CHARS = 200
+MAX_LEVEL = 9
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+def read_options(given: Mapping[str, str]) -> ReadingOptions:
+    """The options that some texts say, by name; names of other things are passed over.
+
+    Raises ValueError with a sentence that names the option and what is allowed.
+    """
+    for name in OPTIONS:
+        if len(given.get(name, "")) > MAX_CHARS:
+            raise ValueError(f"{name} has {len(given[name])} characters; {MAX_CHARS} are allowed.")
+    layout = given.get("layout") or "auto"
+    if layout not in ("auto", "folders"):
+        raise ValueError(f"layout is {show(layout)}; possible are auto and folders.")
+    return ReadingOptions(
+        layout="folders" if layout == "folders" else "auto",
+        one_class=_is_true("one_class", given.get("one_class") or "false"),
+        class_level=_level(given.get("classes") or ""),
+        max_bad=_share(given.get("max_bad") or ""),
+        image_column=given.get("image", ""),
+        label_column=given.get("label", ""),
+        names=given.get("names", ""),
+    )
+
+
+def write_options(options: ReadingOptions) -> dict[str, str]:
+    """The texts that `read_options` reads the same options from; those that nobody chose are left out."""
+    usual = ReadingOptions()
+    said = {
+        "layout": options.layout if options.layout != usual.layout else "",
+        "one_class": "true" if options.one_class else "",
+        "classes": f"level:{options.class_level}" if options.class_level is not None else "",
+        "max_bad": f"{options.max_bad:g}" if options.max_bad != usual.max_bad else "",
+        "image": options.image_column,
+        "label": options.label_column,
+        "names": options.names,
+    }
+    return {name: text for name, text in said.items() if text}
+
+
+def option_texts(given: Mapping[str, object]) -> dict[str, str]:
+    """Options as a program or a command line gives them (true, 0.1) as texts; those of other things are left out."""
+    texts = {name: given[name] for name in OPTIONS if given.get(name) not in (None, "")}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in texts.items()
+    }
+
+
+def _is_true(name: str, text: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(f"{name} is {show(text)}; possible are true and false.")
+    return text.lower() in _TRUE
+
+
+def _level(text: str) -> int | None:
+    if not text:
+        return None
+    level = text.removeprefix("level:")
+    if not (level.isascii() and level.isdigit() and 1 <= int(level[:3]) <= MAX_LEVEL):
+        raise ValueError(
+            f"classes is {show(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
+        )
+    return int(level)
+
+
+def _share(text: str) -> float:
+    if not text:
+        return ReadingOptions().max_bad
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise ValueError(f"max_bad is {show(text)}; it must be a share from 0 to 1, such as 0.05.")
+    return share

@@ -1,0 +1,143 @@
+"""Words that folders are called by: parts of a batch, containers, dates, and folders that are numbered alike.
+
+A word counts in any case, with counts and with words such as `set` beside it: `Train`, `training_set`, `train2017`,
+`trainset`. A container is a folder whose name says that files lie in it, and nothing of what they show: `images`,
+`data`, `uploads`.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+
+TRAINING, TEST, VALIDATION = "training", "test", "validation"
+PART_WORDS = {
+    "train": TRAINING,
+    "training": TRAINING,
+    "test": TEST,
+    "testing": TEST,
+    "val": VALIDATION,
+    "valid": VALIDATION,
+    "validation": VALIDATION,
+}
+_FILES = "image img picture pic photo photograph data dataset file folder jpg jpeg png"
+_CONTAINERS = frozenset(f"{_FILES} upload download raw all annotation label jpegimage dcim".split())
+"""Of one word each, in the singular."""
+_BESIDE = frozenset(f"{_FILES} set split part".split())
+"""Words that may stand beside that of a part, in the singular."""
+_FILLING = frozenset(["my", "new", "copy", "of", "the", "untitled", "set", "split"])
+"""Words that say nothing beside that of a container."""
+_PLAIN = re.compile(r"[A-Za-z0-9 _.()+-]+")
+_TOKEN = re.compile(r"[a-z]+")
+_LONGEST_WORDS = sorted(PART_WORDS, key=len, reverse=True)
+_MONTHS = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_YEAR, _BETWEEN = r"(?:19|20)\d\d", r"[-_. ]?"
+_MONTH, _DAY = r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
+_DATE = re.compile(
+    rf"{_YEAR}(?:{_BETWEEN}{_MONTH}(?:{_BETWEEN}{_DAY}(?:[-_T ]\d[-_:.\d]*)?)?)?"
+    rf"|{_YEAR}{_BETWEEN}w(?:eek)?\d\d?"
+    rf"|\d\d?[-_.]\d\d?[-_.](?:{_YEAR}|\d\d)"
+    rf"|{_YEAR}{_BETWEEN}{_MONTHS}(?:{_BETWEEN}\d\d?)?"
+    rf"|(?:\d\d?{_BETWEEN})?{_MONTHS}{_BETWEEN}{_YEAR}",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
+_CLASS_STEMS = frozenset(
+    ["class", "cls", "label", "category", "cat", "species", "type", "kind", "breed", "id", "digit", "cluster"]
+)
+"""Folders that are numbered behind these are classes, most likely."""
+_SHORTEST_STEM = 2
+
+
+def part_of(folder: str) -> str | None:
+    """TRAINING, TEST or VALIDATION when a folder is called like one, else None."""
+    found = _parted(folder)
+    return found[0] if found is not None and not found[1] else None
+
+
+def alike_parts(folders: Iterable[str]) -> dict[str, str]:
+    """Folder → its part, of those that one other word marks as the parts of one batch: `seg_train` and `seg_test`.
+
+    Empty unless exactly one such word has a training part and another part.
+    """
+    by_rest: dict[tuple[str, ...], dict[str, str]] = {}
+    for folder in folders:
+        found = _parted(folder)
+        if found is not None and found[1]:
+            by_rest.setdefault(found[1], {})[folder] = found[0]
+    whole = [
+        parts for parts in by_rest.values() if TRAINING in parts.values() and len(set(parts.values())) > 1
+    ]
+    return whole[0] if len(whole) == 1 and len(by_rest) == 1 else {}
+
+
+def is_container(folder: str) -> bool:
+    """Whether a folder's name says nothing of what its images show: a word for a part or for files."""
+    if part_of(folder) is not None:
+        return True
+    words = _words(folder)
+    meaning = [word for word in words if word not in _FILLING]
+    return bool(meaning) and all(word in _CONTAINERS or _split(word) is not None for word in meaning)
+
+
+def is_date(folder: str) -> bool:
+    """Whether a folder is called by a date: `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024`, `2024-W05`."""
+    return bool(_DATE.fullmatch(folder.strip()))
+
+
+def are_batches(folders: Collection[str]) -> bool:
+    """Whether folders are called by dates, or by one word and a number each (`week-01`, `week-02`)."""
+    return bool(folders) and (all(is_date(folder) for folder in folders) or are_numbered_alike(folders))
+
+
+def are_numbered_alike(folders: Collection[str]) -> bool:
+    """Whether there are several folders that differ in one number alone, behind a word that is not one for a class."""
+    stems = set()
+    for folder in folders:
+        match = _NUMBERED.fullmatch(folder.strip().casefold())
+        if match is None:
+            return False
+        stems.add((match[1].strip(" _-.#"), match[3].strip(" _-.#")))
+    if len(stems) != 1 or len(folders) < 2:
+        return False
+    word = "".join(stems.pop())
+    return sum(map(str.isalpha, word)) >= _SHORTEST_STEM and word not in _CLASS_STEMS
+
+
+def _parted(folder: str) -> tuple[str, tuple[str, ...]] | None:
+    """The one part that a name speaks of, and its words that are not about parts; None where it speaks of none."""
+    parts, rest = [], []
+    for word in _words(folder):
+        part = _split(word)
+        if part is not None:
+            parts.append(part)
+        elif word not in _BESIDE:
+            rest.append(word)
+    return (parts[0], tuple(rest)) if len(parts) == 1 else None
+
+
+def _split(word: str) -> str | None:
+    """The part of a word such as `train`, `trainset` and `trainingimage`."""
+    for known in _LONGEST_WORDS:
+        if word.startswith(known) and (word == known or word[len(known) :] in _BESIDE):
+            return PART_WORDS[known]
+    return None
+
+
+def _words(folder: str) -> list[str]:
+    """The words of a name in small letters and in the singular, numbers left out; empty for a name in other letters."""
+    name = folder.strip()
+    if not _PLAIN.fullmatch(name):
+        return []
+    return [_singular(word) for word in _TOKEN.findall(name.lower())]
+
+
+def _singular(word: str) -> str:
+    single = word.removesuffix("s")
+    is_known = single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
+    return single if is_known else word
+
+
+def _is_compound(word: str) -> bool:
+    return word not in PART_WORDS and _split(word) is not None

@@ -1,0 +1,176 @@
+"""Files that hold images and are not read: what each is, and the lines that make something of it that is read."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.ingest.rules.names import RAW_SUFFIXES, VIDEO_SUFFIXES
+
+FIRST_BYTES = 8
+"""Of a file, enough for `what_is`."""
+
+
+class Foreign(NamedTuple):
+    """A kind of file: what it is, as a noun with its article, and the lines that convert it.
+
+    In the lines FILE is the file and FOLDER the folder that it lies in.
+    """
+
+    what: str
+    lines: tuple[str, ...]
+
+    @property
+    def advice(self) -> str:
+        """The lines as the end of a sentence."""
+        return f"Convert it first: {' ; '.join(self.lines)}"
+
+
+_SUBMIT = "perennial submit MODEL batch/"
+_IDX = Foreign(
+    "an IDX file, the form in which MNIST is published",
+    (
+        "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), np.uint8, offset=start)",
+        "np.savez_compressed('batch.npz', images=read('train-images-idx3-ubyte', 16).reshape(-1, 28, 28), "
+        "labels=read('train-labels-idx1-ubyte', 8))",
+    ),
+)
+_SEVEN = Foreign("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
+_RAR = Foreign("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
+_PACKED_TAR = Foreign("packed by bzip2, xz or zstd", ("mkdir batch; tar xf FILE -C batch", _SUBMIT))
+_TEACHABLE = Foreign(
+    "a Teachable Machine project",
+    (
+        "mkdir batch; unzip FILE -d batch",
+        "or, in Teachable Machine, Download Samples of each class into a folder of its name",
+    ),
+)
+_ON_DISK = Foreign(
+    "what save_to_disk of datasets writes",
+    (
+        "import datasets; found = datasets.load_from_disk('FOLDER')",
+        "for part, rows in (found.items() if isinstance(found, dict) else [('train', found)]): "
+        "rows.to_parquet(f'batch/{part}.parquet')",
+    ),
+)
+_LMDB = Foreign(
+    "an LMDB database",
+    (
+        "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, lock=False).begin().cursor()",
+        "for key, value in rows: pathlib.Path('batch', f'{key.hex()}.jpg').write_bytes(value)  # where values are "
+        "files; then put them in a folder for each class",
+    ),
+)
+_TFRECORD = Foreign(
+    "a TFRecord file",
+    (
+        "import tensorflow as tf, pathlib; rows = map(tf.train.Example.FromString, "
+        "tf.data.TFRecordDataset('FILE').as_numpy_iterator())",
+        "for i, row in enumerate(rows): f = row.features.feature; at = pathlib.Path('batch', "
+        "str(f['image/class/label'].int64_list.value[0])); at.mkdir(parents=True, exist_ok=True); "
+        "(at / f'{i}.jpg').write_bytes(f['image/encoded'].bytes_list.value[0])",
+    ),
+)
+_RAW = Foreign(
+    "a camera's raw file",
+    (
+        "magick mogrify -path batch -format jpg -quality 95 FILE",
+        "and put batch/*.jpg where the raw files lie",
+    ),
+)
+_VIDEO = Foreign("a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg"))
+_PDF = Foreign("a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page"))
+OBJECT_LABELS = Foreign(
+    "an array of Python objects, which only pickle can read",
+    (
+        "import numpy as np; data = dict(np.load('FILE', allow_pickle=True))  # of a file that you made yourself",
+        "np.savez_compressed('batch.npz', **data | {'labels': data['labels'].astype(str)})",
+    ),
+)
+_PICKLE = Foreign(
+    "a pickle, which can run code when it is read",
+    (
+        "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # if you trust it",
+        "np.savez_compressed('batch.npz', images=data['data'].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), "
+        "labels=data['labels'])  # as CIFAR-10 has them",
+    ),
+)
+_NPY = Foreign(
+    "a single array",
+    (
+        "import numpy as np",
+        "np.savez_compressed('batch.npz', images=np.load('FILE'), labels=np.load('LABELS.npy'))",
+    ),
+)
+_HDF5 = Foreign(
+    "an HDF5 file",
+    (
+        "import h5py, numpy as np; data = h5py.File('FILE')",
+        "np.savez_compressed('batch.npz', images=data['images'][:], labels=data['labels'][:])",
+    ),
+)
+_MAT = Foreign(
+    "a MATLAB file (the lines are for one like SVHN's)",
+    (
+        "import scipy.io, numpy as np; data = scipy.io.loadmat('FILE')",
+        "np.savez_compressed('batch.npz', images=np.moveaxis(data['X'], -1, 0), labels=data['y'].ravel())",
+    ),
+)
+_BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (
+    (("idx3-ubyte", "idx1-ubyte", "idx3-ubyte.gz", "idx1-ubyte.gz"), _IDX),
+    ((".7z",), _SEVEN),
+    ((".rar",), _RAR),
+    ((".bz2", ".tbz2", ".xz", ".txz", ".zst"), _PACKED_TAR),
+    ((".tm",), _TEACHABLE),
+    ((".arrow",), _ON_DISK),
+    ((".mdb", ".lmdb"), _LMDB),
+    ((".tfrecord", ".tfrecords"), _TFRECORD),
+    (RAW_SUFFIXES, _RAW),
+    (VIDEO_SUFFIXES, _VIDEO),
+    ((".pdf",), _PDF),
+    ((".pkl", ".pickle"), _PICKLE),
+    ((".npy",), _NPY),
+    ((".h5", ".hdf5"), _HDF5),
+    ((".mat",), _MAT),
+)
+_TFRECORD_NAME = ".tfrecord-"
+_BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
+    (b"\0\0\x08\x03", _IDX),
+    (b"\0\0\x08\x01", _IDX),
+    (b"7z\xbc\xaf\x27\x1c", _SEVEN),
+    (b"Rar!\x1a\x07", _RAR),
+    (b"BZh", _PACKED_TAR),
+    (b"\xfd7zXZ\0", _PACKED_TAR),
+    (b"\x28\xb5\x2f\xfd", _PACKED_TAR),
+    (b"%PDF-", _PDF),
+    (b"\x89HDF", _HDF5),
+    (b"\x93NUMPY", _NPY),
+    (b"MATLAB", _MAT),
+    (b"ARROW1", _ON_DISK),
+    (b"\x1aE\xdf\xa3", _VIDEO),
+    (b"\x80\x04\x95", _PICKLE),
+    (b"\x80\x03", _PICKLE),
+    (b"\x80\x02", _PICKLE),
+)
+
+
+def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
+    """The kind of a file that holds images and is not read, by its first FIRST_BYTES bytes and its name."""
+    for mark, kind in _BY_FIRST_BYTES:
+        if first.startswith(mark):
+            return kind
+    if first[4:8] == b"ftyp" and not name.lower().endswith((".heic", ".heif", ".avif")):
+        return _VIDEO
+    lower = name.lower()
+    for endings, kind in _BY_ENDING:
+        if lower.endswith(endings):
+            return kind
+    return _TFRECORD if _TFRECORD_NAME in lower else None
+
+
+def kinds_among(names: Sequence[str]) -> dict[Foreign, list[int]]:
+    """Kind → the numbers of its files among some names."""
+    found: dict[Foreign, list[int]] = {}
+    for index, name in enumerate(names):
+        kind = what_is(name)
+        if kind is not None:
+            found.setdefault(kind, []).append(index)
+    return found

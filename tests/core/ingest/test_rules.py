@@ -1,0 +1,275 @@
+"""What folders mean, by the rules that the service and the client share."""
+
+import re
+import unicodedata
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.options import read_options
+from core.ingest.rules.plan import IGNORED, Plan, plan_batch
+from core.ingest.rules.words import are_batches, is_container, is_date, part_of
+
+JPG = "jpg"
+
+
+def files(*folders: str, each: int = 2) -> list[str]:
+    """Images in folders."""
+    return [f"{folder}/{number}.{JPG}" for folder in folders for number in range(each)]
+
+
+def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> Plan:
+    return plan_batch(names, ReadingOptions(**options), lambda _: b"", lambda: known)
+
+
+def read_as(plan: Plan) -> dict[str, int]:
+    """Label → images."""
+    return dict(Counter(plan.classes[number] for number in plan.of if number != IGNORED))
+
+
+CAT_DOG = {"cat": 2, "dog": 2}
+READ = {
+    # wrapping folders, whatever lies beside
+    "plain": (files("cat", "dog"), CAT_DOG),
+    "a license in the wrapping": ([*files("ds/cat", "ds/dog"), "ds/LICENSE"], CAT_DOG),
+    "a license beside it": ([*files("ds/cat", "ds/dog"), "LICENSE"], CAT_DOG),
+    "a read-me, a table and a description": (
+        [*files("ds/cat", "ds/dog"), "ds/README.md", "ds/labels.txt", "data.yaml", "ds/train.csv"],
+        CAT_DOG,
+    ),
+    "what file managers leave": (
+        [
+            *files("ds/cat", "ds/dog"),
+            *("ds/.DS_Store", "Thumbs.db", "ds/cat/desktop.ini", "__MACOSX/ds/cat/._0.jpg", "ds/cat/._1.jpg"),
+            *("ds/cat/0.jpg:Zone.Identifier", "ds/dog/@eaDir/0.jpg/SYNOFILE_THUMB_M.jpg", "ds/dog/Icon␍"),
+            *("ds/dog/Icon\r", "README.docx", "ds/cat/README.docx", "ds/cat/deep/.DS_Store"),
+        ],
+        CAT_DOG,
+    ),
+    "a chain of single folders": (
+        files("wrap/dataset/images/hat", "wrap/dataset/images/shoes"),
+        {"hat": 2, "shoes": 2},
+    ),
+    "a chain of other folders": (
+        files("nest/a/b/photos/hat", "nest/a/b/photos/shoes"),
+        {"hat": 2, "shoes": 2},
+    ),
+    "a loose image beside the wrapping": ([*files("ds/cat", "ds/dog"), "cover.jpg"], CAT_DOG),
+    "a loose image in a container": ([*files("photos/cat", "photos/dog"), "photos/cover.jpg"], CAT_DOG),
+    "annotations beside class folders": (
+        [*files("cat", "dog"), "Annotations/0.xml", "Annotations/1.xml"],
+        CAT_DOG,
+    ),
+    # words that are classes beside others
+    "raw and cooked": (files("raw", "cooked"), {"raw": 2, "cooked": 2}),
+    "valid and invalid": (files("valid", "invalid"), {"valid": 2, "invalid": 2}),
+    "test and control": (files("test", "control"), {"test": 2, "control": 2}),
+    "all and none": (files("all", "none"), {"all": 2, "none": 2}),
+    "valid and invalid, deeper": (files("valid/a", "invalid/b"), {"valid": 2, "invalid": 2}),
+    # depth
+    "one folder below each class": (files("cat/a", "dog/a/b"), CAT_DOG),
+    "one class with a folder in it": ([*files("cat"), "cat/sub/3.jpg"], {"cat": 3}),
+    "images beside the deeper folders": (
+        [*files("cat", "dog"), *files("dog/a", "dog/b")],
+        {"cat": 2, "dog": 6},
+    ),
+    "WordNet ids with a folder of images": (
+        files("n01443537/images", "n01629819/images"),
+        {"n01443537": 2, "n01629819": 2},
+    ),
+    "weeks": (files("week-01/cat", "week-01/dog", "week-02/cat", "week-02/dog"), {"cat": 4, "dog": 4}),
+    "weeks of other classes": (files("week-01/cat", "week-02/dog"), CAT_DOG),
+    "dates": (files("2024-05-01/cat", "2024-05-01/dog", "2024-05-02/cat"), {"cat": 4, "dog": 2}),
+    "years and months": (files("2023/11/cat", "2023/12/dog", "2024/01/cat"), {"cat": 4, "dog": 2}),
+    "days within classes": (files("cat/2023", "cat/2024", "dog/2023", "dog/2024"), {"cat": 4, "dog": 4}),
+    "containers within classes": (
+        files("cat/raw", "cat/images", "dog/raw", "dog/images"),
+        {"cat": 4, "dog": 4},
+    ),
+    # hidden
+    "a hidden folder": ([*files("cat", "dog"), *files(".cache")], CAT_DOG),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_folders_are_read_as_classes(case: str) -> None:
+    names, classes = READ[case]
+    plan = planned(names)
+    assert read_as(plan) == classes and not plan.has_parts
+    assert plan.ignored == len(names) - sum(classes.values()) == sum(plan.reasons.values())
+
+
+PARTS = {
+    "plain": ("train", "test"),
+    "capital": ("Train", "Test"),
+    "sets": ("training_set", "test_set"),
+    "years": ("train2017", "val2017"),
+    "one word": ("trainset", "testset"),
+    "images": ("train_images", "test_images"),
+    "repeated": ("seg_train/seg_train", "seg_test/seg_test"),
+    "wrapped": ("data/archive/train", "data/archive/test"),
+    "containers within": ("train/images", "test/images"),
+    "validation alone": ("Training", "Validation"),
+    "a shared folder within": ("train/pets", "test/pets"),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_parts_are_known_by_their_words(case: str) -> None:
+    train, test = PARTS[case]
+    plan = planned([*files(f"{train}/cat", f"{train}/dog"), *files(f"{test}/cat", f"{test}/dog", each=1)])
+    assert (plan.kind, read_as(plan)) == ("split", {"cat": 3, "dog": 3})
+    assert sum(plan.test) == 2
+
+
+STOPPED = {
+    "one container": (files("images"), "4? ?images lie in one folder “images”"),
+    "in the plural and another case": (files("JPEGImages"), "one folder “JPEGImages”"),
+    "wrapped": (files("wrap/My Uploads"), "one folder “wrap/My Uploads”"),
+    "containers alone": (files("images", "raw"), r"whose names say where files lie.*“images” 2, “raw” 2"),
+    "parts without classes": (files("train", "test"), "“test” 2, “train” 2"),
+    "a FiftyOne export": (
+        [*files("data"), "labels.json"],
+        "“data”; “labels.json” looks like a FiftyOne export",
+    ),
+    "a Roboflow export": ([*files("train"), "train/_classes.csv"], "looks like a Roboflow table of classes"),
+    "a table beside one folder": (
+        [*files("shoes-2024"), "things.tsv"],
+        "“things.tsv” looks like a table of labels",
+    ),
+    "YOLO": (
+        [*files("train/images", "valid/images"), "data.yaml", *(f"train/labels/{i}.txt" for i in range(2))],
+        r"looks like the description of a YOLO data set.*“perennial submit MODEL FOLDER” reads it",
+    ),
+    "VOC": (
+        [*files("JPEGImages"), "Annotations/0.xml", "Annotations/1.xml"],
+        "one of 2 Pascal VOC annotations",
+    ),
+    "two levels": (
+        files("cat/indoor", "cat/outdoor", "dog/indoor", "dog/outdoor"),
+        r"two ways: 2 classes by the first level of folders \(“cat” 4, “dog” 4\), or 2 classes by the second "
+        r"\(“indoor” 4, “outdoor” 4\).*-o classes=level:1 or -o classes=level:2",
+    ),
+    "a class or a wrapping": (
+        [*files("ds/cat", "ds/dog"), "ds/cover.jpg"],
+        r"\(“ds” 5\), or 2 classes by the second \(“cat” 2, “dog” 2, with 1 image outside of them left out\)",
+    ),
+    "numbered classes": (files("class1/a", "class1/b", "class2/a", "class2/b"), "two ways"),
+    "WordNet ids": (files("n01443537/a", "n01443537/b", "n01629819/a"), "two ways"),
+    "digits": (files("0/a", "0/b", "1/a"), "two ways"),
+}
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
+    names, said = STOPPED[case]
+    with pytest.raises(RuleError, match=said) as stopped:
+        planned(names)
+    assert stopped.value.remedies
+    for option, value, _ in stopped.value.remedies:
+        assert f"-o {option}={value}" in str(stopped.value)
+        assert plan_batch(names, read_options({option: value}), lambda _: b"").classes  # it settles it
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "classes"),
+    [
+        (files("images"), {"one_class": True}, {"images": 2}),
+        (files("cat/images"), {"one_class": True}, {"cat": 2}),
+        (files("cat/images"), {"layout": "folders"}, {"images": 2}),
+        (files("train", "test"), {"layout": "folders"}, {"train": 2, "test": 2}),
+        ([*files("data"), "labels.json"], {"layout": "folders"}, {"data": 2}),
+        (files("cat/in", "cat/out", "dog/in"), {"class_level": 1}, {"cat": 4, "dog": 2}),
+        (files("cat/in", "cat/out", "dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
+        (files("train/cat/in", "train/cat/out", "train/dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
+        (files("week-1/cat", "week-2/cat"), {"class_level": 1}, {"week-1": 2, "week-2": 2}),
+    ],
+)
+def test_an_option_settles_it(names: list[str], options: dict[str, Any], classes: dict[str, int]) -> None:
+    assert read_as(planned(names, **options)) == classes
+
+
+@pytest.mark.parametrize(
+    ("names", "known", "classes"),
+    [
+        (files("cat/in", "cat/out", "dog/in"), ("cat", "bird"), {"cat": 4, "dog": 2}),
+        (files("site-a/cat", "site-a/dog", "site-b/cat"), ("cat",), {"cat": 4, "dog": 2}),
+        (files("cat/indoor", "cat/outdoor"), ("cat",), {"cat": 4}),
+        (files("raw"), ("raw", "cooked"), {"raw": 2}),
+    ],
+)
+def test_the_classes_that_the_model_knows_decide(
+    names: list[str], known: tuple[str, ...], classes: dict[str, int]
+) -> None:
+    plan = planned(names, known)
+    assert read_as(plan) == classes
+    assert read_as(planned(names, tuple(plan.decided_by))) == classes  # what is stored for the job
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"one_class": True}, "one_class=true was asked for, and the batch has 2 classes: “cat” 2, “dog” 2"),
+        ({"class_level": 2}, "classes=level:2 was asked for, and the folders of the batch have 1 level"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(RuleError, match=said):
+        planned(files("cat", "dog"), **options)
+
+
+def test_a_container_among_classes_is_said() -> None:
+    said = planned(files("raw", "cooked", "test")).warnings
+    assert said == [
+        "The folder “test” was taken as a class. For a training part and a test part, send train/<class>/… and "
+        "test/<class>/….",
+        "The folder “raw” was taken as a class, like the folders beside.",
+    ]
+
+
+def test_a_hidden_folder_and_lost_images_are_said() -> None:
+    plan = planned([*files("cat", "dog"), *files("a/.thumbs", each=1), "cover.jpg"])
+    assert plan.lost == [
+        "1 image in the hidden folder “a/.thumbs” left out.",
+        "1 image outside any class folder left out.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cat/IMG_1.DNG", "is a camera's raw file, and left out. Convert it first: magick mogrify"),
+        ("cat/film.mp4", "is a video.*ffmpeg -i FILE"),
+        ("cat/scan.pdf", "is a PDF.*pdftoppm"),
+    ],
+)
+def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(name: str, said: str) -> None:
+    (warning,) = planned([*files("cat", "dog"), name]).lost
+    assert re.search(said, warning)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_labels_are_composed_and_keep_their_case(form: str) -> None:
+    names = [unicodedata.normalize(form, name) for name in files("Käse", "Brot")]  # type: ignore[arg-type]
+    assert read_as(planned(names)) == {"Käse": 2, "Brot": 2}
+
+
+CONTAINERS = """
+images img IMGS image data Dataset upload uploads photos pictures files train training train_images training_set
+trainset test test_set testing val valid validation JPEGImages Annotations raw all images_002 Raw-Images
+"""
+
+
+def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
+    assert [word for word in CONTAINERS.split() if not is_container(word)] == []
+    assert all(map(is_container, ["New photos (2)", "my uploads", "images of the test set"]))
+    assert not any(map(is_container, ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"]))
+    assert part_of("train station") is None and part_of("Train-Set 2") == "training"
+    assert all(map(is_date, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]))
+    assert not any(map(is_date, ["5", "20245", "may", "class 2024"]))
+    assert are_batches(["week-01", "week-02"]) and are_batches(["Batch 1", "batch 2"])
+    assert (
+        not are_batches(["a1", "a2"]) and not are_batches(["week-01"]) and not are_batches(["cat1", "dog2"])
+    )
