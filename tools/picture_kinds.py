@@ -165,7 +165,8 @@ def _encoded(values: Pixels) -> Pixels:
 def in_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
     """Colours uint8 [.., 3] of a matrix profile in sRGB."""
     xyz = _linear(colours / 255, gamma) @ columns.T
-    return np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+    found: Pixels = np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+    return found
 
 
 def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
@@ -927,7 +928,9 @@ def main() -> None:
         add("kinds.json", json.dumps(told, indent=1).encode())
     seen = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in seen if (by := off_by_vips(kind))}
-    print(f"libvips sees {len(seen) - len(differs)} of {len(seen)} lossless kinds alike, and otherwise: {differs}")
+    print(
+        f"libvips sees {len(seen) - len(differs)} of {len(seen)} lossless kinds alike, and otherwise: {differs}"
+    )
     print(f"{len(kinds)} kinds, {len(expected)} of them with pixels: {out} has {out.stat().st_size} bytes")
 
 
