@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, case, literal_column, or_, select, update
+from sqlalchemy import case, or_, select, update
 from sqlalchemy.orm import Session
 
-from core.db.session import CLOCK, Database
+from core.db.session import Database
 from core.db.tables import Key, Model, Owner, PredictKey
 from core.errors import Invalid, NotFound, TooManyRequests
 from core.protocol.answers.key import KeyBound
@@ -168,8 +168,7 @@ def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
         TooManyRequests: there are not so many left; nothing was taken, and `retry_after_s` says when there are.
     """
     with db.write() as session:
-        clock: ColumnElement[float] = literal_column(CLOCK[db.dialect])
-        now = session.scalars(select(clock)).one()
+        now = db.now(session)
         day = int(now // DAY_S)
         sent = case((PredictKey.day == day, PredictKey.images), else_=0)
         statement = update(PredictKey).where(

@@ -249,13 +249,8 @@ def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(birds:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The database's clock as keys are counted by, at noon of a day; and how the API remembers refusals."""
-    now = [20_000.5 * DAY_S]
-
-    class Told(dict):  # type: ignore[type-arg]
-        def __getitem__(self, dialect: str) -> str:
-            return repr(now[0])
-
-    monkeypatch.setattr(predict_keys, "CLOCK", Told())
+    now = [(time.time() // DAY_S + 0.5) * DAY_S]
+    monkeypatch.setattr(Database, "now", lambda *_: now[0])
     monkeypatch.setattr(predict_limits, "monotonic", lambda: now[0])
     return now
 
