@@ -156,8 +156,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             has imported (`core.garbage`).
 
     Raises:
-        RuntimeError: authentication is off and the address is not a loopback one, or pages of other origins are to
-            be answered; or a route without scope.
+        RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
     """
     if settings is None:
         configure("api")  # before the server's first line
@@ -165,10 +164,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):
         raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
-    if settings.auth == "off" and settings.allowed_origins:
-        raise RuntimeError(
-            "PERENNIAL_PREDICT_ORIGINS needs keys: with PERENNIAL_AUTH=off no page of another site is answered."
-        )
     app = FastAPI(
         title="Perennial",
         version=metadata_version(),

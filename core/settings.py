@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.machine import memory_bytes, usable_cpus
@@ -209,8 +209,13 @@ class Settings(BaseSettings):
 
     @field_validator("predict_origins")
     @classmethod
-    def _are_origins(cls, value: str) -> str:
-        return ",".join(_origin(part.strip()) for part in value.split(",") if part.strip())
+    def _are_origins(cls, value: str, info: ValidationInfo) -> str:
+        origins = [_origin(part.strip()) for part in value.split(",") if part.strip()]
+        if origins and info.data.get("auth") == "off":
+            raise ValueError(
+                "pages of other sites need keys: with PERENNIAL_AUTH=off none of them is answered."
+            )
+        return ",".join(origins)
 
     @property
     def allowed_origins(self) -> frozenset[str]:

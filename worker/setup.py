@@ -7,6 +7,8 @@ given back when it ends. Prints one JSON line: what the launcher needs to know.
 import json
 import sys
 
+from pydantic import ValidationError
+
 from core.catalogue import load_catalogue
 from core.db.migrate import upgrade
 from core.db.session import Database
@@ -47,9 +49,16 @@ def prepare(settings: Settings) -> Prepared:
 
 
 def main() -> int:
-    """Prepare with the settings of the environment; 1 after a typed error, told in one sentence."""
+    """Prepare with the settings of the environment; 1 after a setting that cannot be or a typed error, told in one
+    sentence."""
     configure("setup", level="WARNING")
-    settings = Settings()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for one in error.errors():
+            name = f"PERENNIAL_{'_'.join(map(str, one['loc'])).upper()}"
+            print(f"{name}: {one['msg'].removeprefix('Value error, ')}", file=sys.stderr)
+        return 1
     open_to_others = keep_private(settings.data_dir)
     if open_to_others is not None:
         print(open_to_others, file=sys.stderr)

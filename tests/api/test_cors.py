@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from api.app import create_app
 from core.settings import Settings
 from tests.api.conftest import SETTINGS, create_model, serving
+from worker import setup
 
 ORIGIN = "https://shop.example"
 PREDICT = "/v1/models/birds/versions/production/predict"
@@ -158,6 +158,15 @@ def test_what_is_no_origin_is_refused_at_the_start_in_a_sentence(value: str) -> 
     assert "PERENNIAL_PREDICT_ORIGINS lists whole origins, such as https://shop.example" in str(refused.value)
 
 
-def test_origins_without_keys_do_not_start(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="PERENNIAL_PREDICT_ORIGINS needs keys"):
-        create_app(Settings(data_dir=tmp_path, auth="off", predict_origins=ORIGIN))
+def test_origins_without_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="pages of other sites need keys"):
+        Settings(auth="off", predict_origins=ORIGIN)
+
+
+def test_the_start_ends_with_the_sentence_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PERENNIAL_PREDICT_ORIGINS", "*")
+    assert setup.main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("PERENNIAL_PREDICT_ORIGINS: '*' stands for any page, whoever made it: ")
