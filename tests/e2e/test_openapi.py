@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from api.predict.images import FILES
 from tests.e2e import small
 from tests.rest import Rest
 from tools import service
@@ -14,13 +15,13 @@ from tools import service
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-BYTES = """import schemathesis
+BYTES = f"""import schemathesis
 
 schemathesis.serializer.alias(
-    ["application/offset+octet-stream", "application/partial-upload"], "application/octet-stream"
+    {["application/offset+octet-stream", "application/partial-upload", *FILES]}, "application/octet-stream"
 )
 """
-"""Media types of tus and of the IETF's draft: bytes, which schemathesis does not know."""
+"""Media types of tus, of the IETF's draft and of images: bytes, which schemathesis does not know."""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A model moves to another base over HTTP: what is learned again by itself, what must be sent, and how both compare."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,9 @@ def test_production_moves_by_name_once_everything_is_compared(
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     before, after = (client.get(f"/v1/models/{name}").json()["id"] for name in (old, "birds-rebased"))
+    ends = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    page = {"name": "page", "scope": "predict", "model": old, "alias": "production", "expires_at": ends}
+    assert client.post("/v1/keys", json=page).json()["bound"]["model_id"] == before
     moved = finish(client, "birds-rebased", reason="it knows photos")
     assert moved.status_code == 200, moved.text
     found = moved.json()
@@ -354,6 +358,8 @@ def test_production_moves_by_name_once_everything_is_compared(
     assert found["totals"]["flips"]["n"] == 24
     assert client.get("/v1/models/birds").json()["id"] == after
     assert client.get("/v1/models/birds-before-rebase").json()["id"] == before
+    bound = client.get("/v1/keys").json()["items"][-1]["bound"]
+    assert (bound["model"], bound["model_id"]) == ("birds", after), "a page that asks by the name goes on"
     [row] = client.get("/v1/audit?action=model.finish-rebase").json()["items"]
     assert (row["model"], row["data"]["model"], row["data"]["reason"]) == (after, before, "it knows photos")
     with database(client).read() as session:
