@@ -366,8 +366,9 @@ class BatchCheck(Shape):
 class BatchReport(Shape):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
-    Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
-    `reading`: how the files became classes. `small`: images whose longer side has fewer than 48 pixels.
+    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks from before a
+    field have none. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
+    whose longer side has fewer than 48 pixels.
     """
 
     checked: Literal["names and sizes", "images"] | None = None
@@ -376,6 +377,8 @@ class BatchReport(Shape):
     rejected_count: int | None = None
     ignored: int | None = None
     ignored_files: list[FileReason] | None = None
+    bad_entries: list[EntryReason] | None = None
+    bad_entries_count: int | None = None
     duplicates: int | None = None
     duplicate_paths: list[Duplicate] | None = None
     duplicates_policy: Literal["keep", "drop"] | None = None
@@ -670,6 +673,15 @@ class Duplicate(Shape):
 
     path: str
     same_as: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryReason(Shape):
+    """An entry of a label table that was left out: file and line, and why."""
+
+    where: str
+    reason: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
+from core.protocol.report import BatchReport, DuplicatesPolicy, EntryReason, FileReason
 
 NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"
 
 
 def first_report(
-    ignored: int, ignored_files: Sequence[FileReason], notes: Sequence[str], policy: DuplicatesPolicy
+    ignored: int,
+    ignored_files: Sequence[FileReason],
+    notes: Sequence[str],
+    policy: DuplicatesPolicy,
+    bad_entries: Sequence[EntryReason] = (),
+    bad_entries_count: int = 0,
 ) -> BatchReport:
     """The report of a batch whose archive's directory alone was read."""
     return {
@@ -19,6 +24,8 @@ def first_report(
         "rejected_count": 0,
         "ignored": ignored,
         "ignored_files": list(ignored_files),
+        "bad_entries": list(bad_entries),
+        "bad_entries_count": bad_entries_count,
         "duplicates": 0,
         "duplicate_paths": [],
         "duplicates_policy": policy,

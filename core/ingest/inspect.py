@@ -14,7 +14,7 @@ from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.layout import USUAL, Reading, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
-from core.protocol.report import FileReason, StoredReading
+from core.protocol.report import EntryReason, FileReason, StoredReading
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,10 @@ class Directory:
     """What an archive claims to hold.
 
     classes: label → images, sorted by label; n_train, n_test: images of the archive's own parts;
-    ignored: files left out; layout: `split`, `folders`, `csv` or `npz`; notes: remarks for a person;
+    ignored: files left out; layout: `split`, `folders`, `csv`, `table` or `npz`; notes: remarks for a person;
     ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at;
-    encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again.
+    encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again;
+    bad_entries: the first entries of a label table that were left out.
     """
 
     classes: dict[str, int]
@@ -39,6 +40,8 @@ class Directory:
     warnings: tuple[str, ...] = ()
     encoded: bool = True
     reading: StoredReading = field(default_factory=StoredReading)
+    bad_entries: tuple[EntryReason, ...] = ()
+    bad_entries_count: int = 0
 
 
 @contextmanager
@@ -76,6 +79,8 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
         tuple(layout.warnings),
         not contents.arrays,
         stored_reading(reading.options, layout.decided_by),
+        tuple(layout.bad_entries),
+        layout.bad_entries_count,
     )
 
 

@@ -9,18 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
-from core.ingest.labels_csv import parse
-from core.ingest.limits import REPORT_FILES, Limits
+from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import label_of, show
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
-from core.ingest.rules.names import CSV_NAME, is_junk
 from core.ingest.rules.options import read_options, write_options
-from core.ingest.rules.plan import IGNORED, Builder, Plan, no_known, plan_batch, require_training
-from core.ingest.rules.sentences import count
-from core.protocol.report import FileReason, StoredReading
+from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
+from core.protocol.report import EntryReason, FileReason, StoredReading
 
-__all__ = ["CSV_NAME", "IGNORED", "Layout", "Reading", "arrange"]
+__all__ = ["IGNORED", "Layout", "Reading", "arrange"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -56,11 +53,12 @@ def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Readin
 
 @dataclass
 class Layout:
-    """kind: `split`, `folders`, `csv` or `npz`; classes: labels in order of appearance;
+    """kind: `split`, `folders`, `csv`, `table` or `npz`; classes: labels in order of appearance;
     of: class number per file, IGNORED where none; test: 1 per file of the archive's own test part;
     ignored: files left out; ignored_files: the first of them, {"path", "reason"}; notes: what a person should
     know about them; warnings: what a person should look at before the batch is learned; decided_by: labels known to the
-    model that decided between readings."""
+    model that decided between readings; bad_entries: the first entries of a label table that were left out, of
+    bad_entries_count."""
 
     kind: str
     classes: list[str] = field(default_factory=list)
@@ -71,6 +69,8 @@ class Layout:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     decided_by: list[str] = field(default_factory=list)
+    bad_entries: list[EntryReason] = field(default_factory=list)
+    bad_entries_count: int = 0
 
     def counts(self) -> tuple[dict[str, int], int, int]:
         """(label → images, sorted by label; images of the train part; images of the test part)."""
@@ -102,9 +102,7 @@ def arrange(
     sure, ArchiveTooLarge for too many classes. The options that settle it are `extra["remedies"]`.
     """
     with _typed():
-        plan = _by_csv(names, limits, read, reading) or plan_batch(
-            names, reading.options, read, reading.known
-        )
+        plan = plan_batch(names, reading.options, read, reading.known, most_entries=limits.entries)
     for label in plan.classes:
         label_of(label, f"the folder {show(label)}")
     layout = Layout(
@@ -117,44 +115,11 @@ def arrange(
         plan.notes,
         plan.warnings + plan.lost,
         plan.decided_by,
+        [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
+        len(plan.bad_entries),
     )
     layout.check(limits)
     return layout
-
-
-def _by_csv(
-    names: Sequence[str], limits: Limits, read: Callable[[int], bytes], reading: Reading
-) -> Plan | None:
-    """The plan that a labels.csv says, which lies at the top or in the one folder that wraps all; None without one."""
-    kept = [i for i, name in enumerate(names) if not is_junk(name)]
-    tops = {names[i].partition("/")[0] for i in kept if "/" in names[i]}
-    wrapped = len(tops) == 1 and all("/" in names[i] for i in kept)
-    places = {CSV_NAME, *(f"{top}/{CSV_NAME}" for top in tops if wrapped)}
-    at = next((i for i in kept if names[i] in places), None)
-    if at is None or reading.options.layout == "folders":
-        return None
-    prefix = names[at].removesuffix(CSV_NAME)
-    builder = Builder(names)
-    builder.leave_junk()
-    builder.plan.kind = "csv"
-    index_of = {names[i][len(prefix) :]: i for i in kept if i != at}
-    rows = parse(read(at), limits, CSV_NAME)
-    for row in rows:
-        index = index_of.get(row.path)
-        if index is None:
-            raise LabelsInvalid(
-                f"Line {row.line} of {CSV_NAME} names {show(row.path)}, which is not in the archive."
-            )
-        if builder.plan.of[index] != IGNORED:
-            raise LabelsInvalid(f"Line {row.line} of {CSV_NAME} names {show(row.path)} again.")
-        builder.put(index, row.label, row.test)
-    for i in index_of.values():
-        if builder.plan.of[i] == IGNORED:
-            builder.leave(i, f"not listed in {CSV_NAME}")
-    unlisted = len(index_of) - len(rows)
-    if unlisted:
-        builder.plan.notes.append(f"{count(unlisted, 'file')} not listed in {CSV_NAME} ignored")
-    return builder.made()
 
 
 @contextmanager

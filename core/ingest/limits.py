@@ -15,8 +15,6 @@ MAX_NAME_BYTES = 1024
 MAX_DEPTH = 32
 """Most folders in a path."""
 MAX_LABEL_CHARS = 100
-MAX_CSV_BYTES = 32 << 20
-"""Largest labels.csv."""
 MAX_NPY_HEADER_BYTES = 1024
 DIRECTORY_BYTES_PER_ENTRY = 256
 """A zip's directory may take this much per entry on average (names, extra fields, comments)."""

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.errors import ArchiveHostile
 from core.ingest.layout import USUAL, Layout, Reading, arrange
-from core.ingest.limits import MAX_CSV_BYTES, Limits
+from core.ingest.limits import Limits
 from core.ingest.members import Damaged, Members, SizeMismatch, read
 from core.ingest.names import show
+from core.ingest.rules.entries import RuleError
+from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,10 @@ def arranged(fd: int, members: Members, limits: Limits) -> Contents:
 
 
 def small_file(fd: int, members: Members, i: int) -> bytes:
-    """The bytes of a file, such as a label table. Raises ArchiveTooLarge, ArchiveHostile, ArchiveInvalid."""
+    """The bytes of a file that may be a label table. Raises RuleError, and ArchiveHostile for a false size."""
     name = members.names[i]
-    if members.sizes[i] > MAX_CSV_BYTES:
-        raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
+    if members.sizes[i] > MAX_TABLE_BYTES:
+        raise RuleError(f"The entry {show(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large")
     try:
         return read(
             fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
@@ -102,4 +104,4 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
     except SizeMismatch as error:
         raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared size.") from error
     except Damaged as error:
-        raise ArchiveInvalid(f"The entry {show(name)} is unreadable: {error}.") from error
+        raise RuleError(f"The entry {show(name)} is unreadable: {error}.") from error

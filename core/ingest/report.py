@@ -123,7 +123,9 @@ def _stopped(crashed: list[int], names: Callable[[int], str], layout: Layout, wh
 
 def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]) -> BatchReport:
     return {
-        **first_report(layout.ignored, layout.ignored_files, notes, "keep"),
+        **first_report(
+            layout.ignored, layout.ignored_files, notes, "keep", layout.bad_entries, layout.bad_entries_count
+        ),
         "checked": IMAGES,
         "rejected": rejected,
         "rejected_count": count,

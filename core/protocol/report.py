@@ -22,6 +22,13 @@ class FileReason(TypedDict):
     reason: str
 
 
+class EntryReason(TypedDict):
+    """An entry of a label table that was left out: file and line, and why."""
+
+    where: str
+    reason: str
+
+
 class Duplicate(TypedDict):
     """An image, and the first one with the same bytes."""
 
@@ -71,8 +78,9 @@ class StoredReading(TypedDict, total=False):
 class BatchReport(TypedDict, total=False):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
-    Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
-    `reading`: how the files became classes. `small`: images whose longer side has fewer than 48 pixels.
+    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks from before a
+    field have none. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
+    whose longer side has fewer than 48 pixels.
     """
 
     checked: Checked
@@ -81,6 +89,8 @@ class BatchReport(TypedDict, total=False):
     rejected_count: int
     ignored: int
     ignored_files: list[FileReason]
+    bad_entries: list[EntryReason]
+    bad_entries_count: int
     duplicates: int
     duplicate_paths: list[Duplicate]
     duplicates_policy: DuplicatesPolicy

@@ -70,7 +70,14 @@ def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Ba
         "classes": classes,
         "data": balance(sizes),
         "reading": found.reading,
-        **first_report(found.ignored, found.ignored_files, found.notes, policy),
+        **first_report(
+            found.ignored,
+            found.ignored_files,
+            found.notes,
+            policy,
+            found.bad_entries,
+            found.bad_entries_count,
+        ),
     }
 
 

@@ -198,8 +198,8 @@ def _labels() -> list[Case]:
 
     head = b"path,label\n"
     return [
-        c("path that climbs", head + b"../../etc/passwd,cat\n", HOSTILE),
-        c("absolute path", head + b"/etc/passwd,cat\n", HOSTILE),
+        c("path that climbs", head + b"../../etc/passwd,cat\n"),
+        c("absolute path", head + b"/etc/passwd,cat\n"),
         c("path that is not there", head + b"cat/9.png,cat\n"),
         c("same path twice", head + b"cat/0.png,a\ncat/0.png,b\n"),
         c("NUL in a label", head + b"cat/0.png,a\0b\n"),
@@ -209,11 +209,12 @@ def _labels() -> list[Case]:
         c("label of 10,000 characters", head + b"cat/0.png," + b"x" * 10_000 + b"\n"),
         c("field of 10 MB", head + b'cat/0.png,"' + b"x" * 10_000_000 + b'"\n'),
         c("quote that never ends", head + b'cat/0.png,"abc\n' * 3),
-        c("UTF-16", "path,label\ncat/0.png,a\n".encode("utf-16")),
-        c("wrong header", b"file,class\ncat/0.png,a\n"),
+        c("UTF-16 that ends within a character", "path,label\ncat/0.png,a\n".encode("utf-16")[:-1]),
+        c("wrong header", b"file,class\ncat/7.png,a\n"),
+        c("JSON of a million brackets", b"[" * 1_000_000),
         c("no rows", head),
         c("no bytes", b""),
-        c("unknown split", b"path,label,split\ncat/0.png,a,secret\n"),
+        c("unknown split", b"path,label,split\ncat/0.png,a,train\ndog/0.png,a,secret\n"),
         c("too many cells", head + b"cat/0.png,a" + b",x" * 100_000 + b"\n"),
         c("bomb of 33 MB", head + b"#" * (33 << 20), LARGE, HOSTILE),
         _case("labels.csv a million lines", lambda: honest_zip(

@@ -19,13 +19,14 @@ from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
 from core.ingest.inspect import check_size, opened
-from core.ingest.labels_csv import parse as parse_csv
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import reader_of
 from core.ingest.resizing import Resizing
+from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.tables import find_table, resolve_rows
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.safetensors_header import parse_header
 from core.work.predict.decoder import Refused, from_arrays
@@ -49,7 +50,7 @@ def read(target: str, data: bytes) -> str:
         assert error.detail.isprintable(), "its message is not printable"
         assert len(error.detail) <= _MAX_DETAIL, f"its message has {len(error.detail)} characters"
         return f"{error.code}: {_VARYING.sub('_', error.detail)[:90]}"
-    except Refused as error:
+    except (Refused, RuleError) as error:
         assert str(error).isprintable() and len(str(error)) <= _MAX_DETAIL
         return f"invalid: {_VARYING.sub('_', str(error))[:90]}"
     return "accepted"
@@ -86,8 +87,13 @@ def _hold(found: Contents, fd: int) -> None:
 
 
 def csv(data: bytes) -> None:
-    for row in parse_csv(data, LIMITS, "labels.csv"):
-        assert row.label.strip() and ".." not in row.path.split("/")
+    names = ["cat/0.png", "dog/0.png", "labels.csv"]
+    found = find_table(names, lambda _: data, ReadingOptions(max_bad=1))
+    assert found is not None
+    for row in found.rows:
+        assert row.label.strip() == row.label and 0 < len(row.label) <= 100
+    for number, _ in resolve_rows(found, names, range(3), ReadingOptions(max_bad=1)).placed:
+        assert number in (0, 1)
 
 
 def image(data: bytes) -> None:

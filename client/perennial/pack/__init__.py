@@ -31,11 +31,12 @@ def open_batch(
         kind: of a file or folder, where its look does not say: folder, csv, webdataset, parquet, imagefolder, coco,
             yolo or archive.
         options: `allow_outside=True` for paths and links that leave the folder (all kinds of files and folders);
-            `max_bad=` the share of bad entries up to which the others are sent (webdataset, parquet, imagefolder, coco,
-            yolo); `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
+            `max_bad=` the share of bad entries up to which the others are sent (all kinds but archives);
+            `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
             `whole=True` for whole images instead of crops, `boxes="turned"` where boxes count the pixels of pictures
             turned as EXIF says (coco, yolo); `images=` folder (coco); `layout="folders"`, `one_class=True`,
-            `classes="level:1"`, `known_classes=[…]` (folder), see `perennial.pack.folder`.
+            `classes="level:1"`, `names_pattern=`, `table=`, `known_classes=[…]` (folder), `image=`, `label=` columns
+            (folder, csv), see `perennial.pack.folder`.
 
     Raises:
         PackError: the source is of no known kind, or the service would refuse it.
@@ -50,7 +51,7 @@ def open_batch(
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
-    found = kind or (FOLDER if options.get("layout") == "folders" and path.is_dir() else kind_of(path))
+    found = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
     if not path.exists():
         raise PackError(f"There is no file or folder {show(path)}.")
     known = [] if found == ARCHIVE else list(inspect.signature(KINDS[found]).parameters)[1:]
@@ -61,3 +62,8 @@ def open_batch(
             f"; it has {', '.join(known) or 'none'}"
         )
     return Archive(path) if found == ARCHIVE else TarBatch(KINDS[found](path, **options))
+
+
+def _is_of_folders(options: Mapping[str, Any]) -> bool:
+    """Whether the options are those of a folder that is read by the service's own rules, whatever it looks like."""
+    return options.get("layout") == "folders" or bool(options.get("names_pattern") or options.get("table"))

@@ -1,9 +1,12 @@
-"""A CSV file of paths and labels, `path,label[,split]`: paths are relative to the file."""
+"""A label table and the images that it names: any kind that `perennial.pack.rules.tables` reads.
 
-import csv
-from collections.abc import Iterator
+A table that is sent by itself names images by paths from its own folder, or by file names alone below it.
+"""
+
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from perennial.pack import parts
 from perennial.pack.bad import BadEntries
@@ -12,38 +15,146 @@ from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.labels import normal_label
 from perennial.pack.names import CSV_NAME, is_junk, normal, numbered, wrong_path
+from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
+from perennial.pack.rules.names import is_no_image
+from perennial.pack.rules.options import option_texts, read_options
+from perennial.pack.rules.tables import MAX_TABLE_BYTES, find_table, is_table_name, resolve_rows
+from perennial.pack.rules.tables.images import MISSING, ImageNames
 from perennial.pack.text import count, show
 
-_COLUMNS = (["path", "label"], ["path", "label", "split"])
-_EXAMPLE = "path,label or path,label,split, and then a line for each image, such as images/1.jpg,cat"
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_MOST_SAID = 5
+_OUTSIDE = -3
+MOST_ENTRIES = 10_000_000
+"""More than any service takes in one batch."""
 
 
-class Row(NamedTuple):
-    """A line of the file; `part`: train, test, validation or empty."""
+class TableImages(FileImages):
+    """The images that a label table names."""
 
-    line: int
-    path: str
-    label: str
-    part: str
+    def __init__(
+        self,
+        source: Path,
+        *,
+        image: str = "",
+        label: str = "",
+        max_bad: str | float = "",
+        allow_outside: bool = False,
+    ) -> None:
+        """Read the table; no image is read.
+
+        image, label: its columns; max_bad: share of entries that may be bad. Raises PackError.
+        """
+        super().__init__(f"the list {show(source.name)}", source.parent)
+        root = Root(source.parent, allow_outside)
+        options = read_given({"image": image, "label": label, "max_bad": max_bad, "table": source.name})
+        images = _DiskNames(root)
+        try:
+            found = find_table(
+                [source.name],
+                lambda _: read_table(source),
+                options,
+                kept=[0],
+                images=images,
+                most=MOST_ENTRIES,
+            )
+            assert found is not None  # a table that is named is one, or ends with what is wrong
+            resolved = resolve_rows(found, images.names, (), options, images=images)
+        except RuleError as error:
+            raise PackError(str(error)) from error
+        as_taken = parts.joined((placed.row.part for placed in resolved.placed), show(source))
+        rows = ((images.names[n], row.label, as_taken[row.part], row.where) for n, row in resolved.placed)
+        add_rows(self, rows, root)
+        self.warnings += say_left_out([*resolved.bad, *resolved.unlabelled])
 
 
-class CsvImages(FileImages):
-    """The images that a CSV file names."""
+class _DiskNames(ImageNames):
+    """Images by their paths from a table's folder, looked for on the disk; by other names the folder is walked."""
 
-    def __init__(self, file: Path, *, allow_outside: bool = False) -> None:
-        """Read the list; no image is read. Raises PackError."""
-        super().__init__(f"the list {show(file.name)}", file.parent)
-        rows = list(rows_of(file))
-        if not rows:
-            raise PackError(f"{show(file)} lists no images.")
-        as_taken = parts.joined((row.part for row in rows), show(file))
-        root = Root(file.parent, allow_outside)
-        add_rows(
-            self,
-            ((row.path, row.label, as_taken[row.part], f"Line {row.line} of {show(file)}") for row in rows),
-            root,
+    def __init__(self, root: Root) -> None:
+        self.names: list[str] = []
+        super().__init__(self.names, ())
+        self._root = root
+        self._numbers: dict[str, int] = {}
+        self._found: dict[str, int] = {}
+        self._walked: list[str] = []
+        self._in_folder: ImageNames | None = None
+
+    def find(self, name: str, folder: str = "", part: Part = "") -> int:
+        """See ImageNames; a path that leaves the folder is none of its images."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._look(name, folder, part)
+        return found
+
+    def folder_of(self, number: int) -> str:
+        """See ImageNames."""
+        return self.names[number].rpartition("/")[0].rpartition("/")[2]
+
+    def reason(self, name: str, code: int) -> str:
+        """See ImageNames."""
+        where = show(self._root.folder)
+        if code == _OUTSIDE:
+            return (
+                f"names {show(name)}, which lies out of the folder {where}; allow_outside=True sends it, too"
+            )
+        return (
+            f"names {show(name)}, which is not in the folder {where}"
+            if code == MISSING
+            else super().reason(name, code)
         )
+
+    def _look(self, name: str, folder: str, part: Part) -> int:
+        path = name.replace("\\", "/").removeprefix("./")
+        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib would cost a million times 5 µs
+        is_outside = False
+        if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
+            if self._root.allow_outside or self._root.holds(whole):
+                return self._number(posixpath.normpath(path))
+            is_outside = True
+        if self._in_folder is None:
+            self._walked = [path for path in self._root.walk() if _may_be_image(path)]
+            self._in_folder = ImageNames(self._walked, range(len(self._walked)))
+        found = self._in_folder.find(name, folder, part)
+        return self._number(self._walked[found]) if found >= 0 else _OUTSIDE if is_outside else found
+
+    def _number(self, path: str) -> int:
+        number = self._numbers.setdefault(path, len(self.names))
+        if number == len(self.names):
+            self.names.append(path)
+        return number
+
+
+def _may_be_image(path: str) -> bool:
+    return not (is_junk(path) or is_no_image(path) or is_table_name(path))
+
+
+def read_given(given: Mapping[str, object]) -> ReadingOptions:
+    """Options as a program or a command line gives them. Raises PackError."""
+    try:
+        return read_options(option_texts(given))
+    except ValueError as error:
+        raise PackError(str(error)) from error
+
+
+def read_table(file: Path) -> bytes:
+    """The bytes of a table. Raises RuleError where it is larger than the service reads, or cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_TABLE_BYTES + 1)
+    except OSError as error:
+        raise RuleError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+    if len(data) > MAX_TABLE_BYTES:
+        raise RuleError(f"{show(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large")
+    return data
+
+
+def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
+    """A sentence of entries that were left out: how many, and the first."""
+    if not entries:
+        return []
+    first = "; ".join(f"{where}: {reason}" for where, reason in entries[:_MOST_SAID])
+    more = f"; and {len(entries) - _MOST_SAID:,} more" if len(entries) > _MOST_SAID else ""
+    return [f"{count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
 def add_rows(
@@ -91,50 +202,3 @@ def add_rows(
             f"{count(renamed, 'image')} got another name in the batch, renamed/<number>-<name>: the service would "
             "refuse or leave out the path."
         )
-
-
-def rows_of(file: Path) -> Iterator[Row]:
-    """The lines of the file (UTF-8, with or without a byte order mark). Raises PackError that names the line."""
-    reader = None
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, strict=True)
-            columns = _header(next(reader, []), file)
-            for cells in reader:
-                if cells:
-                    yield _row(cells, columns, reader.line_num, file)
-    except OSError as error:
-        raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise PackError(f"{show(file)} is not UTF-8; save it as “CSV UTF-8”.") from error
-    except csv.Error as error:
-        line = reader.line_num if reader else 1
-        raise PackError(f"Line {line} of {show(file)} is not valid CSV: {error}.") from error
-
-
-def _header(cells: list[str], file: Path) -> list[str]:
-    columns = [cell.strip().lower() for cell in cells]
-    if columns in _COLUMNS:
-        return columns
-    found = show(",".join(cells)) if any(columns) else "empty"
-    said = f"The first line of {show(file)} is {found}; it must be {_EXAMPLE}."
-    for character, called in _SEPARATORS.items():
-        if len(columns) == 1 and character in columns[0]:
-            raise PackError(f"{said} Its columns are parted by {called}: save it with commas.")
-    if len(columns) > 1 and "." in columns[0]:
-        raise PackError(f"{said} It has no header: put one above the first image.")
-    raise PackError(f"{said} Rename, reorder or leave out columns until it is.")
-
-
-def _row(cells: list[str], columns: list[str], line: int, file: Path) -> Row:
-    if len(cells) != len(columns):
-        raise PackError(f"Line {line} of {show(file)} has {len(cells)} cells instead of {len(columns)}.")
-    split = cells[2].strip() if len(cells) == 3 else ""
-    part = parts.part_of(split)
-    if split and not part:
-        raise PackError(
-            f"Line {line} of {show(file)} has the split {show(split)}; it must be train, test, validation or empty."
-        )
-    if not cells[0].strip():
-        raise PackError(f"Line {line} of {show(file)} names no file.")
-    return Row(line, cells[0].strip(), cells[1], part)

@@ -5,20 +5,19 @@ the one that an archive of the folder would be. Names stay as they are; where th
 service, labels go along as a list.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
+from perennial.pack.csv_file import MOST_ENTRIES, read_given, read_table, say_left_out
 from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
+from perennial.pack.name_patterns import match_table
 from perennial.pack.names import normal, wrong_path
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.options import option_texts, read_options
-from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, plan_batch
+from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, plan_batch, plan_table
 from perennial.pack.text import count, listed, show
 
-_MAX_TABLE_BYTES = 32 << 20
 _EXAMPLES = 3
 
 
@@ -35,6 +34,8 @@ class FolderImages(FileImages):
         max_bad: float | str = "",
         image: str = "",
         label: str = "",
+        table: str = "",
+        names_pattern: str = "",
         known_classes: Collection[str] = (),
         allow_outside: bool = False,
     ) -> None:
@@ -47,6 +48,9 @@ class FolderImages(FileImages):
             max_bad: the share of bad entries of a label table up to which it is read.
             image: the column of images of a label table.
             label: its column of labels.
+            table: the file that is the label table, where several may be.
+            names_pattern: labels stand in the names of files, as `{label}_{number}` says, or a regular expression whose
+                group `label`, or first, is the label.
             known_classes: the labels that the model knows, which decide where names alone do not.
             allow_outside: follow links that leave the folder.
 
@@ -54,10 +58,27 @@ class FolderImages(FileImages):
         """
         super().__init__(f"the folder {show(folder.name or folder)}", folder)
         given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
-        options = _options({**given, "image": image, "label": label})
+        is_expression = bool(names_pattern) and "{label}" not in names_pattern
+        options = read_given(
+            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+        )
         root = Root(folder, allow_outside)
         names = list(root.walk())
-        plan = self._planned(root, names, options, known_classes)
+        if is_expression:
+            table_of_names = match_table(names_pattern, names)
+            plan = self._planned(
+                lambda: plan_table([normal(name) for name in names], options, table_of_names)
+            )
+        else:
+            plan = self._planned(
+                lambda: plan_batch(
+                    [normal(name) for name in names],
+                    options,
+                    lambda number: read_table(Path(root.path(names[number]))),
+                    lambda: known_classes,
+                    most_entries=MOST_ENTRIES,
+                )
+            )
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add(
@@ -67,16 +88,11 @@ class FolderImages(FileImages):
         self.listed = not self._names_say_all(plan)
         self._warn(plan, root.hidden)
 
-    def _planned(
-        self, root: Root, names: list[str], options: ReadingOptions, known_classes: Collection[str]
-    ) -> Plan:
-        def read(number: int) -> bytes:
-            return _read(root.path(names[number]))
-
+    def _planned(self, make: Callable[[], Plan]) -> Plan:
         try:
-            return plan_batch([normal(name) for name in names], options, read, lambda: known_classes)
+            return make()
         except RuleError as error:
-            raise (Undecided if error.remedies else PackError)(f"{show(root.folder)}: {error}") from error
+            raise (Undecided if error.remedies else PackError)(f"{show(self._folder)}: {error}") from error
 
     def _add(self, name: str, label: str, part: str) -> None:
         wrong = wrong_path(name)
@@ -110,33 +126,13 @@ class FolderImages(FileImages):
                 f"{count(len(hidden), 'hidden folder')} left out: {listed(hidden, _EXAMPLES)}."
             )
         self.warnings += plan.warnings
+        self.warnings += say_left_out(plan.bad_entries)
         if self.listed:
             self.warnings += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
 
 
-def _options(given: dict[str, Any]) -> ReadingOptions:
-    try:
-        return read_options(option_texts(given))
-    except ValueError as error:
-        raise PackError(str(error)) from error
-
-
 def _nothing(number: int) -> bytes:
     raise LookupError(number)  # of images alone nothing is read
-
-
-def _read(path: str) -> bytes:
-    """A label table. Raises PackError where it is too large or cannot be read."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_TABLE_BYTES + 1)
-    except OSError as error:
-        raise PackError(f"The file {show(path)} cannot be read: {error.strerror}.") from error
-    if len(data) > _MAX_TABLE_BYTES:
-        raise PackError(
-            f"{show(path)} is larger than {_MAX_TABLE_BYTES:,} bytes, which the service would not read."
-        )
-    return data
 
 
 def _refuse_twins(names: list[str]) -> None:

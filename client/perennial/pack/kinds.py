@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perennial.pack.archive import looks_like_archive
 from perennial.pack.coco import annotations_among, looks_like_coco, open_coco
-from perennial.pack.csv_file import CsvImages
+from perennial.pack.csv_file import TableImages
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.folder import FolderImages
@@ -21,10 +21,14 @@ from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_sh
 from perennial.pack.yolo import looks_like_yolo, open_yolo, yaml_in
 
 ARCHIVE, FOLDER = "archive", "folder"
+_TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")
 
 
-def _open_csv(source: Path, *, allow_outside: bool = False) -> Images:
-    return CsvImages(source / CSV_NAME if source.is_dir() else source, allow_outside=allow_outside)
+def _open_csv(
+    source: Path, *, image: str = "", label: str = "", max_bad: str | float = "", allow_outside: bool = False
+) -> Images:
+    table = source / CSV_NAME if source.is_dir() else source
+    return TableImages(table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside)
 
 
 KINDS: dict[str, Callable[..., Images]] = {
@@ -39,9 +43,9 @@ KINDS: dict[str, Callable[..., Images]] = {
 """Name → what opens it: (path, **options of the kind) → Images."""
 
 _WHAT = (
-    "a folder of class folders (folder), a CSV of paths and labels (csv), WebDataset shards (webdataset), Hugging Face "
-    "parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), and a zip, tar, tar.gz "
-    "or npz that the service reads itself (archive)"
+    "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards (webdataset), "
+    "Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), and a zip, "
+    "tar, tar.gz or npz that the service reads itself (archive)"
 )
 
 
@@ -72,6 +76,8 @@ def _of_file(file: Path) -> str:
         return "yolo"
     if name.endswith(".json") and looks_like_coco(str(file)):
         return "coco"
+    if name.endswith(_TABLES):
+        return "csv"
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
     if looks_like_archive(first):

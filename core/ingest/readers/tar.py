@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
-from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
+from core.ingest.limits import MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
 from core.ingest.reader import Contents, Reader, small_file
-from core.ingest.rules.label_files import may_hold_labels
 
 BLOCK = 512
 _READ = 1 << 18
@@ -228,7 +228,7 @@ def _members(source: Source, limits: Limits) -> "_Scan":
 def _unpacked(source: GzipSource, limits: Limits) -> Contents:
     """What a gzip holds, of which nothing can be read again: what may be label tables is kept meanwhile."""
     scan = _members(source, limits)
-    return Contents(scan.members, Layout("folders"), read=scan.table)
+    return Contents(scan.members, Layout("folders"), read=scan.tables.read)
 
 
 class _Scan:
@@ -239,10 +239,10 @@ class _Scan:
 
     def __init__(self, source: Source, limits: Limits) -> None:
         self.members = Members()
-        self._tables: dict[int, bytes] = {}
+        self.tables = KeptTables()
         self._source, self._limits = source, limits
         self._seen: set[str] = set()
-        self._headers = self._unpacked = self._table_bytes = 0
+        self._headers = self._unpacked = 0
         self._long_name: str | None = None  # both are what headers say of the entry after them
         self._pax: dict[str, str] = {}
 
@@ -329,9 +329,9 @@ class _Scan:
             )
         offset = self._source.position
         is_gone = isinstance(self._source, GzipSource)  # once it is passed
-        if is_gone and may_hold_labels(name) and self._table_bytes + size <= MAX_CSV_BYTES:
-            self._table_bytes += size
-            data = self._tables[len(self.members)] = _exactly(self._source, size)
+        if is_gone and self.tables.wants(name, size):
+            data = _exactly(self._source, size)
+            self.tables.keep(len(self.members), name, data)
         else:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)
@@ -339,16 +339,6 @@ class _Scan:
             raise ArchiveHostile(f"The entry {show(name)} declares {size} bytes, more than the archive has.")
         refuse_nested(name, data[:MAGIC_BYTES])
         self.members.append(name, offset, size, size, STORED, NO_CRC)
-
-    def table(self, number: int) -> bytes:
-        """The bytes of a file that may hold labels. Raises ArchiveTooLarge for one that was not kept."""
-        if number not in self._tables:
-            name, most = self.members.names[number], MAX_CSV_BYTES >> 20
-            raise ArchiveTooLarge(
-                f"The entry {show(name)}, and the label tables before it, take more than {most} MiB; send a zip or a "
-                "tar that is not packed, or fewer tables."
-            )
-        return self._tables[number]
 
 
 def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:

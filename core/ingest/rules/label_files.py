@@ -84,12 +84,6 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
     return [*found, *_sidecars(names, aside)]
 
 
-def may_hold_labels(path: str) -> bool:
-    """Whether a file may be read as a label table, by its name: what is kept of a stream that passes once."""
-    file = path.rpartition("/")[2].lower()
-    return file.endswith((*_TABLES, *_SIDECARS)) or looks_like(file) is not None
-
-
 def looks_like(file: str) -> str | None:
     """What a file's name, in small letters and without its folder, looks like among labels; None: nothing of them."""
     for pattern, what in _COMPILED:

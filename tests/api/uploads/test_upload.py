@@ -155,13 +155,15 @@ def test_the_policy_for_equal_images_is_kept_with_the_task(client: TestClient, a
 def test_a_wrong_labels_csv_says_what_was_found_and_what_to_send(client: TestClient) -> None:
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w") as file:
-        file.writestr("labels.csv", "filename;class\r\na.png;hat\r\n")
+        file.writestr("labels.csv", "file;what\r\nb.png;hat\r\n")
         file.writestr("a.png", "x")
     answer = client.post(TASKS, content=body.getvalue())
     assert answer.status_code == 422
     assert answer.json()["detail"] == (
-        "The first line of labels.csv is “filename;class”; it must be “path,label” or “path,label,split” and then a "
-        "line for each image, such as “images/1.jpg,cat”. Its columns are parted by semicolons: save it with commas."
+        "“labels.csv” has the columns “file”, “what”; its first entry is “b.png,hat”, and none of them names "
+        "images of the batch, or nothing stands beside them. Expected is a column of images and one of labels, such "
+        "as “path,label” and then “images/1.jpg,cat”; -o image=COLUMN -o label=COLUMN (?image=COLUMN&label=COLUMN) "
+        "name them."
     )
 
 

@@ -15,17 +15,16 @@ from perennial.pack.plain_yaml import read
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("path;label\n1.png;cat\n", "parted by semicolons: save it with commas"),
-        ("path\tlabel\n1.png\tcat\n", "parted by tabs: save it with commas"),
-        ("1.png,cat\n", "It has no header"),
-        ("label,path\ncat,1.png\n", "must be path,label or path,label,split"),
+        ("foo,bar\n2.png,cat\n", "has the columns “foo”, “bar”.*Expected is a column of images and one of labels"),
+        ("path\n1.png\n", "is no table: it begins with “path”"),
         ("path,label\n", "lists no images"),
-        ("path,label\n1.png\n", "Line 2 of .* has 1 cells instead of 2"),
-        ("path,label,split\n1.png,cat,later\n", "has the split “later”; it must be train, test, validation or empty"),
+        ("path,label\n1.png\n", "line 2 of list.csv: has 1 cells instead of 2"),
+        ("path,label,split\n1.png,cat,train\n1.png,cat,later\n",
+         "has the split “later”; it must be train, test, validation or empty"),
         ('path,label\n"1.png,cat\n', "is not valid CSV"),
-        ("path,label\n2.png,cat\n", "Line 2 of .*2.png.* cannot be read: No such file"),
-        ("path,label\n1.png,cat\n./1.png,dog\n", "Line 3 of .* has named already|which Line 2"),
-        ("path,label\n../out.png,cat\n", "Line 2 of .* out of the folder .* allow_outside=True"),
+        ("path,label\n2.png,cat\n", "line 2 of list.csv: names “2.png”, which is not in the folder"),
+        ("path,label\n1.png,cat\n./1.png,dog\n", "names “./1.png” with “dog”; line 2 of list.csv says the label “cat”"),
+        ("path,label\n../out.png,cat\n", "line 2 of .* out of the folder .* allow_outside=True"),
         ("path,label\n/etc/hostname,cat\n", "out of the folder"),
         ("path,label,split\n1.png,cat,test\n", "has a test part, but no images to learn"),
     ],
@@ -38,10 +37,19 @@ def test_a_list_is_refused_with_the_line_and_the_remedy(text: str, said: str, tm
         open_batch(tmp_path / "in/list.csv")
 
 
-def test_a_list_that_is_not_utf8_is_told(tmp_path: Path) -> None:
-    write(tmp_path / "list.csv", "path,label\n1.png,Käfer\n".encode("utf-16"))
-    with pytest.raises(PackError, match="is not UTF-8; save it as “CSV UTF-8”"):
-        open_batch(tmp_path / "list.csv")
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("path;label\n1.png;Käfer\n", "utf-8-sig"),
+        ("path\tlabel\n1.png\tKäfer\n", "utf-16"),
+        ("label|file\nKäfer|1\n", "utf-8"),
+        ("1.png,Käfer\n", "utf-16-le"),
+    ],
+)
+def test_a_list_is_read_whatever_separates_its_cells(text: str, encoding: str, tmp_path: Path) -> None:
+    write(tmp_path / "below/1.png", png("1"))
+    write(tmp_path / "list.csv", text.encode(encoding))
+    assert "Käfer" in open_batch(tmp_path / "list.csv").describe()
 
 
 def test_paths_outside_are_sent_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ class ReadingOptions:
     `layout`: `folders` reads folder names as classes whatever lies beside them; `one_class`: a single class is meant;
     `class_level`: the level of folders that names the classes, from 1, below wrapping folders and parts; `max_bad`: the
     share of bad entries, 0 to 1, up to which a batch is read; `image_column`, `label_column`: columns of the label
-    table; `names`: the encoding of names in a zip.
+    table; `table`: the file that is the label table; `names_pattern`: labels stand in the names of files, such as
+    `{label}_{number}`; `names`: the encoding of names in a zip.
     """
 
     layout: Literal["auto", "folders"] = "auto"
@@ -65,4 +66,6 @@ class ReadingOptions:
     max_bad: float = 0.05
     image_column: str = ""
     label_column: str = ""
+    table: str = ""
+    names_pattern: str = ""
     names: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.names import show
 
-OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "names")
+OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "table", "names_pattern", "names")
 """Their names."""
 MAX_CHARS = 200
 MAX_LEVEL = 9
@@ -31,6 +31,8 @@ def read_options(given: Mapping[str, str]) -> ReadingOptions:
         max_bad=_share(given.get("max_bad") or ""),
         image_column=given.get("image", ""),
         label_column=given.get("label", ""),
+        table=given.get("table", ""),
+        names_pattern=given.get("names_pattern", ""),
         names=given.get("names", ""),
     )
 
@@ -45,6 +47,8 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
         "max_bad": f"{options.max_bad:g}" if options.max_bad != usual.max_bad else "",
         "image": options.image_column,
         "label": options.label_column,
+        "table": options.table,
+        "names_pattern": options.names_pattern,
         "names": options.names,
     }
     return {name: text for name, text in said.items() if text}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perennial.pack.rules import foreign, label_files, parts
-from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
+from perennial.pack.rules.entries import BadEntry, ReadingOptions, Remedy, RuleError
 from perennial.pack.rules.levels import OUTSIDE, Known, Levels, Outside, Place, find_levels
 from perennial.pack.rules.names import (
     CSV_NAME,
@@ -24,6 +24,14 @@ from perennial.pack.rules.names import (
     show,
 )
 from perennial.pack.rules.sentences import count, counted, listed
+from perennial.pack.rules.tables import (
+    MOST_ENTRIES,
+    FoundTable,
+    find_table,
+    held_out_parts,
+    resolve_rows,
+    suggest_pattern,
+)
 from perennial.pack.rules.words import is_container, part_of
 
 IGNORED = -1
@@ -49,11 +57,12 @@ class LeftOut(NamedTuple):
 class Plan:
     """What becomes of the files of a batch.
 
-    kind: `split` (train and test folders), `folders` or `csv`; classes: labels in order of appearance; of: class number
-    per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the batch says itself what is
-    held out; ignored: files left out; ignored_files: the first of them; reasons: why, with how many; decided_by: labels
-    known to the model that decided between readings; notes: what a person should know; warnings: what a person should
-    look at before the batch is learned; lost: the same of images that are left out.
+    kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`; classes: labels in order of
+    appearance; of: class number per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the
+    batch says itself what is held out; ignored: files left out; ignored_files: the first of them; reasons: why, with how
+    many; decided_by: labels known to the model that decided between readings; notes: what a person should know;
+    warnings: what a person should look at before the batch is learned; lost: the same of images that are left out;
+    bad_entries: of a label table, left out.
     """
 
     kind: str = "folders"
@@ -68,6 +77,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    bad_entries: list[BadEntry] = field(default_factory=list)
 
 
 def no_known() -> Collection[str]:
@@ -76,20 +86,37 @@ def no_known() -> Collection[str]:
 
 
 def plan_batch(
-    names: Sequence[str], options: ReadingOptions, read: Read, known_classes: Known = no_known
+    names: Sequence[str],
+    options: ReadingOptions,
+    read: Read,
+    known_classes: Known = no_known,
+    *,
+    most_entries: int = MOST_ENTRIES,
 ) -> Plan:
     """How the files `names` (paths with `/`, each once) are read.
 
     Args:
-        read: the bytes of a file by its number; called for label tables alone.
+        read: the bytes of a file by its number; called for label tables alone. It raises RuleError for a file that
+            cannot be read, which ends the batch only if it is the table that is meant.
         known_classes: the labels that the model knows, asked for only where they may decide.
+        most_entries: entries that a label table may have.
 
     Raises RuleError: there are no labelled images, they can be read in several ways, or none would be learned.
     """
     builder = Builder(names)
     kept = builder.leave_junk()
-    del read  # until label tables are read here
-    _by_folders(builder, kept, options, known_classes)
+    table = find_table(names, read, options, kept=kept, most=most_entries)
+    if table is None:
+        _by_folders(builder, kept, options, known_classes)
+    else:
+        _by_table(builder, kept, options, table)
+    return builder.made()
+
+
+def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
+    """How the files `names` are read by a table that was found before. Raises RuleError."""
+    builder = Builder(names)
+    _by_table(builder, builder.leave_junk(), options, table)
     return builder.made()
 
 
@@ -167,6 +194,42 @@ def _hidden_folder(name: str) -> str:
     folders = name.split("/")[:-1]
     at = next((i for i, folder in enumerate(folders) if folder.startswith(".")), None)
     return "" if at is None else "/".join(folders[: at + 1])
+
+
+def _by_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable) -> None:
+    """Labels by a table: what it does not list is left out, and so are its entries that cannot be read."""
+    plan, names = builder.plan, builder.names
+    images = [i for i in kept if not is_no_image(names[i])]
+    resolved = resolve_rows(table, names, images, options)
+    is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
+    where = table.names[0] if table.names else ""
+    plan.kind = "csv" if is_own else "table"
+    if not is_own:
+        plan.notes.append(
+            f"labels were read from {table.title}" if where else f"labels were read by {table.kind}"
+        )
+    parts_said = {placed.row.part for placed in resolved.placed}
+    held = held_out_parts(parts_said)
+    plan.has_parts = parts_said != {""}
+    for number, row in resolved.placed:
+        builder.put(number, row.label, row.part in held)
+    plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
+    if resolved.bad:
+        many = count(len(resolved.bad), "entry", "entries")
+        first = resolved.bad[0]
+        plan.warnings.append(
+            f"{many} cannot be read and left out; the first is {first.where}: {first.reason}."
+        )
+    if resolved.unlabelled:
+        many = count(len(resolved.unlabelled), "entry", "entries")
+        plan.notes.append(f"{many} without a label, or listed before, ignored")
+    files, unlisted = set(table.files), 0
+    for index in kept:
+        if plan.of[index] == IGNORED and index not in files:
+            builder.leave(index, f"not listed in {where}" if where else "not named by the pattern")
+            unlisted += 1
+    if unlisted and where:
+        plan.notes.append(f"{count(unlisted, 'file')} not listed in {where} ignored")
 
 
 def _by_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions, known: Known) -> None:
@@ -321,12 +384,15 @@ class _Choice:
                 "If the folders are the classes all the same, say so with -o layout=folders (in a request "
                 "?layout=folders)."
             )
+        named, by_names = _by_pattern(self._builder.names, self._kept)
+        ways += named
         beside = f"; {looks[0]}" if looks else ""
         more = f", and so do {count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
         advice = looks[0].advice if looks else ""
         return RuleError(
             f"The batch has no labels that are sure: {what}{beside}{more}.{advice} Put the images of each class in a "
-            f"folder of its name, or send their labels as {CSV_NAME} with the first line path,label. {settled}",
+            f"folder of its name, or send their labels as {CSV_NAME} with the first line path,label. {settled}"
+            f"{by_names}",
             "labels",
             ways,
         )
@@ -347,6 +413,17 @@ def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
     return said
 
 
+def _by_pattern(names: Sequence[str], kept: Sequence[int]) -> tuple[list[Remedy], str]:
+    """The remedy and the sentence that offer to take labels from names of files, where nearly all fit a pattern."""
+    pattern = suggest_pattern(names, [i for i in kept if is_image(names[i])])
+    if not pattern:
+        return [], ""
+    remedy = Remedy("names_pattern", pattern, f"Take the labels from the names of the files, {pattern}")
+    return [
+        remedy
+    ], f" If the names of the files begin with the labels, -o names_pattern='{pattern}' takes them."
+
+
 def _none_found(names: Sequence[str], kept: Sequence[int]) -> RuleError:
     """No file of a class: what there is, and what could be sent."""
     usual = (
@@ -354,10 +431,11 @@ def _none_found(names: Sequence[str], kept: Sequence[int]) -> RuleError:
         f"{CSV_NAME} (path,label[,split])."
     )
     looks = label_files.find_label_files(names, kept)
+    ways, by_names = _by_pattern(names, kept)
     for kind, files in foreign.kinds_among([names[index] for index in kept]).items():
         return RuleError(f"{usual} {show(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
-    beside = f" The file {looks[0]}, and it is not read as it is.{looks[0].advice}" if looks else ""
-    return RuleError(f"{usual}{beside}")
+    beside = f" The file {looks[0]}, and names no images of the batch.{looks[0].advice}" if looks else ""
+    return RuleError(f"{usual}{beside}{by_names}", remedies=ways)
 
 
 class _LeftOut:
@@ -378,7 +456,7 @@ class _LeftOut:
             return outside.reason
         self._outside += 1
         self._loose_images += is_image(path)
-        hint = f"; a list of labels must be called {CSV_NAME}" if path.lower().endswith(".csv") else ""
+        hint = "; it names no images of the batch beside labels" if path.lower().endswith(".csv") else ""
         return outside.reason + hint
 
     def foreign(self, path: str) -> str:

@@ -1,0 +1,86 @@
+"""A regular expression on names of files, in a process of its own: one that never ends is stopped, and said.
+
+It runs on the sender's side alone; the service reads patterns such as `{label}_{number}`, which cost one pass a name.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from perennial.pack.errors import PackError
+from perennial.pack.names import is_image, is_junk, normal
+from perennial.pack.rules.tables import FoundTable
+from perennial.pack.rules.tables.file_names import TITLE
+from perennial.pack.rules.tables.found import Rows
+from perennial.pack.text import show
+
+MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
+LIMIT_S = 20.0
+_PROGRAM = """
+import json, re, sys
+pattern, names, most = json.load(sys.stdin)
+try:
+    compiled = re.compile(pattern)
+except (re.error, RecursionError, OverflowError) as error:
+    print(json.dumps({"wrong": str(error)}))
+    sys.exit()
+group = "label" if "label" in compiled.groupindex else 1
+if compiled.groups < 1:
+    print(json.dumps({"wrong": "it has no group"}))
+    sys.exit()
+found = [compiled.search(name) if len(name) <= most else None for name in names]
+print(json.dumps({"labels": [match and match[group] for match in found]}))
+"""
+
+
+def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) -> list[str | None]:
+    """The label in each name: the group `label` of the expression, else its first; None where it does not match.
+
+    Args:
+        pattern: at most 200 characters, searched for in a name; a name of more than 255 does not match.
+        limit_s: seconds that all names may take.
+
+    Raises PackError: the expression is none, or takes too long.
+    """
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise PackError(f"names_pattern has {len(pattern)} characters; {MAX_PATTERN_CHARS} are allowed.")
+    given = json.dumps([pattern, list(names), MAX_NAME_CHARS])
+    try:
+        run = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PackError(
+            f"The regular expression {show(pattern)} took more than {limit_s:g} s for {len(names):,} names. Write it "
+            "without repetitions of repetitions, or as a pattern such as {label}_{number}."
+        ) from error
+    if run.returncode:
+        raise PackError(
+            f"The regular expression {show(pattern)} could not be run: {show(run.stderr[-200:])}."
+        )
+    answer = json.loads(run.stdout)
+    if "wrong" in answer:
+        raise PackError(
+            f"names_pattern is {show(pattern)}, which is neither a pattern such as {{label}}_{{number}} nor a regular "
+            f"expression with a group for the label, such as '(.+)_\\d+': {answer['wrong']}."
+        )
+    labels: list[str | None] = answer["labels"]
+    return labels
+
+
+def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
+    """Labels of the images among `names` by a regular expression, as a table. Raises PackError."""
+    images = [name for name in names if is_image(name) and not is_junk(name)]
+    rows = Rows(TITLE, len(images))
+    found = match_names(pattern, [name.rpartition("/")[2] for name in images])
+    for name, label in zip(images, found, strict=True):
+        if label is None:
+            rows.spoil(name, "does not match the pattern of names")
+        else:
+            rows.add(normal(name), label, f"the name {show(name)}")
+    return rows.found

@@ -1,0 +1,94 @@
+"""Rows of cells: CSV and its kin, whatever separates the cells, in UTF-8 or UTF-16.
+
+Text stays text: a cell such as `=1+1` is never evaluated. A row that cannot be read is given as one with a problem.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_SAMPLE_BYTES, _SAMPLE_ROWS = 64 << 10, 25
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Record(NamedTuple):
+    """A row of cells. `line`: the last that it takes, from 1; `lines`: how many; `problem`: why it has no cells."""
+
+    line: int
+    lines: int
+    cells: list[str]
+    problem: str
+
+
+def open_text(data: bytes) -> io.TextIOWrapper:
+    """The text of a file; bytes that are not UTF-8 become surrogates.
+
+    It is decoded line by line: one rare character would make a whole text four times its bytes.
+    """
+    return io.TextIOWrapper(io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline="")
+
+
+def encoding_of(data: bytes) -> str:
+    """UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of its ASCII letters."""
+    if data.startswith(_UTF16):
+        return "utf-16"
+    first = data[:256]
+    if len(first) >= 4 and b"\0" in first:
+        even, odd = first[::2].count(0), first[1::2].count(0)
+        if odd > len(first) // 4 and not even:
+            return "utf-16-le"
+        if even > len(first) // 4 and not odd:
+            return "utf-16-be"
+    return "utf-8-sig"
+
+
+def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
+    """The character between cells: the one that gives the first rows equally many, two at least; else empty."""
+    best, best_share = "", 0.0
+    for separator in (*SEPARATORS, *((" ",) if with_blanks else ())):
+        rows = [
+            r.cells for r in islice(read_records(data[:_SAMPLE_BYTES], separator), _SAMPLE_ROWS) if r.cells
+        ]
+        if len(data) > _SAMPLE_BYTES:
+            rows = rows[:-1] or rows
+        if rows and len(rows[0]) >= 2:
+            share = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
+            if share > best_share:
+                best, best_share = separator, share
+    return best
+
+
+def read_records(data: bytes, separator: str) -> Iterator[Record]:
+    """The rows of a file; empty lines are left out."""
+    try:
+        yield from _read_records(open_text(data), separator)
+    except UnicodeDecodeError:  # of UTF-16, which has no surrogates to stand in
+        yield Record(0, 1, [], "is not the UTF-16 that the file begins as")
+
+
+def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
+    reader = csv.reader(
+        _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
+    )
+    before = 0
+    while True:
+        problem, cells = "", list[str]()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = f"is not valid CSV: {error}"
+        line, before = reader.line_num, reader.line_num - before
+        if cells or problem:
+            yield Record(line, max(1, before), cells, problem)
+        before = line
+
+
+def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines; a NUL, which ends older readers of CSV, becomes a character that no label may have."""
+    for line in text:
+        yield line.replace("\0", "\ufffe") if "\0" in line else line

@@ -1,0 +1,266 @@
+"""Columns of a table by what they hold: the one of images, the one of labels, the one of parts."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.names import show
+from perennial.pack.rules.tables.images import ImageNames
+from perennial.pack.rules.tables.records import SAMPLE, Records
+from perennial.pack.rules.tables.values import part_of
+from perennial.pack.rules.tables.words import list_columns, write_value
+
+_IMAGE_WORDS = (
+    "path", "filepath", "file_path", "filename", "file_name", "file", "image_path", "image_file", "image_name", "image",
+    "img_path", "img_name", "img", "image_id", "id", "url", "image_url", "name", "source", "photo", "picture",
+)  # fmt: skip
+"""In the order in which they are believed."""
+_LABEL_WORDS = frozenset((
+    "label", "class", "category", "target", "species", "breed", "tag", "choice", "annotation", "ground_truth",
+    "groundtruth", "gt", "y", "truth", "class_name", "class_label", "class_id", "class_index", "label_name", "label_id",
+    "label_index", "category_name", "category_id", "target_name", "target_class", "target_id", "species_name",
+))  # fmt: skip
+_PART_WORDS = frozenset(
+    ("split", "set", "subset", "part", "partition", "data_set", "dataset", "usage", "ml_use")
+)
+_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
+_FEW = 20
+"""Entries from which a column with a different value in each is no column of labels."""
+
+Find = Callable[[str], int]
+"""The number of the image that a text means; negative for none."""
+
+
+class Columns(NamedTuple):
+    """Positions of columns; `part`: -1 for none."""
+
+    image: int
+    label: int
+    part: int
+
+
+class NotLabels(Exception):
+    """The table has no column of images, or nothing beside it: it is no label table."""
+
+
+def choose_columns(
+    records: Records, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
+) -> Columns:
+    """The columns of a table of some of `images`.
+
+    `find`: finds one by a name as this table writes it; `is_own`: the table is meant as one, even if it names none.
+
+    Raises NotLabels, and RuleError where several columns fit: the message names them and the option.
+    """
+    sample = records.sample()
+    image, found = _image_column(records, options, sample, find)
+    if image < 0:
+        image = _by_word(records) if is_own else -1
+    if image < 0:
+        raise NotLabels
+    part = _part_column(records, sample, {image})
+    label = _label_column(
+        records,
+        options,
+        sample,
+        {image, part},
+        [images.folder_of(i) if i >= 0 else "" for i in found],
+        not (is_own or options.image_column or _ends(sample, image))
+        and 2 * len({i for i in found if i >= 0}) <= min(SAMPLE, len(images)),
+    )
+    return Columns(image, label, part)
+
+
+def named_column(records: Records, name: str) -> int:
+    """The position of the column that an option names; -1 for none. Case counts only where two differ by it."""
+    if name in records.columns:
+        return records.columns.index(name)
+    lower = [column.lower() for column in records.columns]
+    return lower.index(name.lower()) if lower.count(name.lower()) == 1 else -1
+
+
+def _image_column(
+    records: Records, options: ReadingOptions, sample: list[Sequence[object]], find: Find
+) -> tuple[int, list[int]]:
+    """The column with the most images, each counted once, and the image of each sampled row; -1 without any."""
+    chosen = named_column(records, options.image_column) if options.image_column else -1
+    if options.image_column and chosen < 0:
+        raise NotLabels
+    best, best_found, best_key = -1, list[int](), (0, 0)
+    seen: list[tuple[int, list[int]]] = []
+    for at in _with_endings(records, sample) if chosen < 0 else [chosen]:
+        found = [_find(row[at], find) for row in sample]
+        different = len({i for i in found if i >= 0})
+        if not different:
+            continue
+        key = (different, -_rank(records.columns[at]))
+        if 2 * different >= len(sample) or is_image_word(records.columns[at]) or chosen >= 0:
+            seen.append((at, found))
+            if key > best_key:
+                best, best_found, best_key = at, found, key
+    if best < 0:
+        return chosen, [-1] * len(sample)
+    rivals = [
+        at
+        for at, found in seen
+        if len({i for i in found if i >= 0}) == best_key[0] and _differ(found, best_found)
+    ]
+    if rivals:
+        names = [records.columns[at] for at in sorted([best, *rivals])]
+        raise RuleError(_several(records, names, "of images", "image"), "labels")
+    return best, best_found
+
+
+def _by_word(records: Records) -> int:
+    """The column that is called as one of images, beside one that is called as labels; -1 for none."""
+    called = [at for at, column in enumerate(records.columns) if is_image_word(column)]
+    has_labels = any(_is_label_word(column) for column in records.columns)
+    return min(called, key=lambda at: _rank(records.columns[at])) if called and has_labels else -1
+
+
+def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
+    """The columns that may be of images: where some have names with the ending of an image, only those."""
+    columns = range(len(records.columns))
+    return [at for at in columns if _ends(sample, at)] or list(columns)
+
+
+def _ends(sample: list[Sequence[object]], column: int) -> bool:
+    """Whether most values have the ending of an image."""
+    return 2 * sum(_has_ending(row[column]) for row in sample) >= max(1, len(sample))
+
+
+def _has_ending(value: object) -> bool:
+    return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
+
+
+def _find(value: object, find: Find) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return -1
+    text = str(value).strip()
+    return find(text) if 0 < len(text) <= 1024 else -1
+
+
+def _differ(one: list[int], other: list[int]) -> bool:
+    return any(a >= 0 and b >= 0 and a != b for a, b in zip(one, other, strict=True))
+
+
+def _rank(column: str) -> int:
+    word = _word(column)
+    return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
+
+
+def is_image_word(column: str) -> bool:
+    """Whether a column is called as one of images often is."""
+    return _word(column) in _IMAGE_WORDS
+
+
+def _word(column: str) -> str:
+    word = re.sub(r"[^a-z0-9]+", "_", column.strip().lower()).strip("_")
+    return (
+        "class"
+        if word == "classes"
+        else "category"
+        if word == "categories"
+        else word.removesuffix("s") or word
+    )
+
+
+def _is_label_word(column: str) -> bool:
+    word = _word(column)
+    return (
+        word in _LABEL_WORDS or f"{word}s" in _LABEL_WORDS or word.endswith(("_label", "_class", "_category"))
+    )
+
+
+def _part_column(records: Records, sample: list[Sequence[object]], taken: set[int]) -> int:
+    for at, column in enumerate(records.columns):
+        word = _word(column)
+        if at not in taken and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
+            words = [part_of(str(row[at] or "")) for row in sample]
+            if words and sum(word is not None for word in words) * 2 >= len(words):
+                return at
+    return -1
+
+
+def _label_column(
+    records: Records,
+    options: ReadingOptions,
+    sample: list[Sequence[object]],
+    taken: set[int],
+    folders: list[str],
+    are_few: bool,
+) -> int:
+    """`folders`: that each sampled entry's image lies in; `are_few`: whether the table names few images, by numbers or
+    other words that may well mean something else."""
+    if options.label_column:
+        chosen = named_column(records, options.label_column)
+        if chosen < 0:
+            raise NotLabels
+        return chosen
+    others = [at for at in range(len(records.columns)) if at not in taken]
+    if not others:
+        raise NotLabels
+    named = [at for at in others if _is_label_word(records.columns[at])]
+    fitting = named or others
+    if are_few and not named:
+        raise NotLabels
+    if len(named) > 1:
+        fitting = _without_codes(fitting, sample)
+    if len(fitting) > 1 or not named:
+        same = [at for at in fitting if _are_folders(at, sample, folders)]
+        fitting = same[:1] or fitting
+    if len(fitting) > 1:
+        raise RuleError(
+            _several(records, [records.columns[at] for at in fitting], "of labels", "label"), "labels"
+        )
+    (label,) = fitting
+    if not named and not _are_folders(label, sample, folders):
+        _refuse_unlikely(records, label, sample, folders)
+    return label
+
+
+def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
+    """Of columns that say the same, such as `class_id` and `class_name`, the first that is not of numbers."""
+    first = columns[0]
+    for other in columns[1:]:
+        pairs = {(str(row[first]), str(row[other])) for row in sample}
+        if not len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs}):
+            return columns
+    words = [at for at in columns if not all(str(row[at]).replace(".", "").isdigit() for row in sample)]
+    return words[:1] or columns[:1]
+
+
+def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
+    """Whether a column says the folder that each image lies in."""
+    same = sum(
+        str(row[column]).strip() == folder for row, folder in zip(sample, folders, strict=True) if folder
+    )
+    return 0 < 0.95 * len(sample) <= same
+
+
+def _refuse_unlikely(
+    records: Records, label: int, sample: list[Sequence[object]], folders: list[str]
+) -> None:
+    """Raise RuleError where the only column beside the images may be no label: it differs in each row, or contradicts
+    folders that look like classes."""
+    name, file = records.columns[label], records.file.name
+    settles = (
+        f"If it is the label, say -o label={write_value(name)}; to take folders as classes, -o layout=folders"
+    )
+    if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
+        raise RuleError(f"The column {show(name)} of {show(file)} differs in each row. {settles}.", "labels")
+    if records.header and len({folder for folder in folders if folder and part_of(folder) is None}) > 1:
+        raise RuleError(
+            f"{show(file)} names images that lie in several folders, and its column {show(name)} says something else. "
+            f"{settles}.",
+            "labels",
+        )
+
+
+def _several(records: Records, names: list[str], what: str, option: str) -> str:
+    example = write_value(names[0])
+    return (
+        f"{show(records.file.name)} has several columns that may be the one {what}: {list_columns(names)}. Say which "
+        f"with -o {option}={example} (?{option}={example})."
+    )

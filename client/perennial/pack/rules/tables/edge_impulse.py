@@ -1,0 +1,51 @@
+"""Edge Impulse's `info.labels`: `{"version": 1, "files": [{"path": …, "category": …, "label": {"label": …}}]}`."""
+
+from perennial.pack.rules.entries import Part
+from perennial.pack.rules.tables.documents import JsonText, NotJson
+from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.records import text_of
+from perennial.pack.rules.tables.source import Source
+from perennial.pack.rules.tables.values import part_of
+
+TITLE = "Edge Impulse export"
+
+
+def read(source: Source) -> bool:
+    """Read an export: True where the file is one."""
+    if source.file.ending != ".labels" or source.form not in ("object", "lines"):
+        return False
+    rows: Rows | None = None
+    text = JsonText(text_of(source.file))
+    try:
+        for key in text.members():
+            if key == "files" and text.peek() == "[":
+                rows = source.begin(TITLE)
+                for number in text.items():
+                    _read_file(text.value(), f"entry {number} of {source.file.name}", rows)
+            else:
+                text.skip()
+    except NotJson as error:
+        if rows is None:
+            return False
+        rows.spoil(f"the rest of {source.file.name}", str(error))
+    return rows is not None
+
+
+def _read_file(value: object, where: str, rows: Rows) -> None:
+    label = value.get("label") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        rows.spoil(where, "is no JSON object")
+    elif not isinstance(label, dict):
+        rows.add(value.get("path"), label, where, _part(value))
+    elif label.get("type") == "unlabeled":
+        rows.add(value.get("path"), None, where)
+    elif label.get("type", "label") == "label":
+        rows.add(value.get("path"), label.get("label"), where, _part(value))
+    else:
+        rows.spoil(
+            where, f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is read"
+        )
+
+
+def _part(value: dict[object, object]) -> Part:
+    return part_of(str(value.get("category", ""))) or ""

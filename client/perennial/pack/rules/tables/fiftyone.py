@@ -1,0 +1,69 @@
+"""FiftyOne's `labels.json` of a data set for classification: `{"classes": […], "labels": {"name": 0}}`."""
+
+from perennial.pack.rules.names import show
+from perennial.pack.rules.tables.documents import JsonText, NotJson
+from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.records import text_of
+from perennial.pack.rules.tables.source import Source
+
+TITLE = "FiftyOne export"
+
+
+def read(source: Source) -> bool:
+    """Read an export: True where the file is one."""
+    if source.form != "object":
+        return False
+    try:
+        classes, has_labels = _outline(source)
+    except NotJson:
+        return False
+    if not has_labels:
+        return False
+    rows = source.begin(TITLE)
+    text = JsonText(text_of(source.file))
+    try:
+        for key in text.members():
+            if key == "labels":
+                _read_labels(text, classes, rows, source.file.name)
+            else:
+                text.skip()
+    except NotJson as error:
+        rows.spoil(f"the rest of {source.file.name}", str(error))
+    return True
+
+
+def _outline(source: Source) -> tuple[list[object] | None, bool]:
+    """The names of classes, None where labels are names themselves, and whether there is an object of labels."""
+    text = JsonText(text_of(source.file))
+    classes: list[object] | None = None
+    has_labels = has_classes = False
+    for key in text.members():
+        if key == "classes":
+            value = text.value()
+            has_classes = isinstance(value, list | None)
+            classes = value if isinstance(value, list) else None
+        elif key == "labels" and text.peek() == "{":
+            has_labels = True
+            if has_classes:
+                break  # the exporter writes the classes first
+            text.skip()
+        else:
+            text.skip()
+    return classes, has_labels and has_classes
+
+
+def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
+    for image in text.members():
+        value = text.value()
+        where = f"the label of {show(image)} in {name}"
+        if isinstance(value, dict):
+            value = value.get("label")
+        if classes is not None and isinstance(value, int) and not isinstance(value, bool):
+            if not 0 <= value < len(classes):
+                if value == -1:
+                    rows.add(image, None, where)
+                else:
+                    rows.spoil(where, f"has the class {value}, and there are {len(classes)} names")
+                continue
+            value = classes[value]
+        rows.add(image, value, where)

@@ -1,0 +1,150 @@
+"""Labels in the names of files: `{label}_{number}`, and Teachable Machine's `Class 1-!-0.jpg`.
+
+A pattern is literal text around `{label}`, with `{number}` for digits and `{any}` for anything, at most one. What
+stands before the label is matched from the front and what follows it from the back, so that each name costs one pass.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from perennial.pack.rules.entries import RuleError
+from perennial.pack.rules.names import show
+from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.labels_of import part_above
+
+TITLE = "labels in the names of files"
+TEACHABLE_MACHINE = "Teachable Machine"
+MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
+_TEACHABLE = "{label}-!-{number}"
+_USUAL = ("{label}_{number}", "{label}-{number}", "{label}.{number}", "{label} ({number})", "{label} {number}",
+          "{number}_{label}", "{number}-{label}", "{label}{number}")  # fmt: skip
+_FITS = 0.95
+_FIELD = re.compile(r"(\{label\}|\{number\}|\{any\})")
+_OF_CAMERAS = frozenset(
+    ("img", "image", "images", "dsc", "dscn", "dcim", "pict", "pic", "p", "photo", "picture", "frame", "scan")
+)
+
+
+class Pattern(NamedTuple):
+    """A pattern in pieces: those before the label, and those after it from the last to the first."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    def label_of(self, stem: str) -> str:
+        """The label in a file's name without its ending; empty where it does not fit."""
+        start, end = 0, len(stem)
+        for at, piece in enumerate(self.before):
+            start = _pass_front(stem, start, piece, self.before[at + 1 :])
+            if start < 0:
+                return ""
+        for at, piece in enumerate(self.after):
+            end = _pass_back(stem, end, piece, self.after[at + 1 :], start)
+            if end < start:
+                return ""
+        return stem[start:end].strip()
+
+
+def read_pattern(text: str) -> Pattern:
+    """The pattern that an option says. Raises RuleError."""
+    example = "such as {label}_{number}"
+    if len(text) > MAX_PATTERN_CHARS:
+        raise RuleError(f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels")
+    pieces = [piece for piece in _FIELD.split(text) if piece]
+    if pieces.count("{label}") != 1:
+        raise RuleError(
+            f"names_pattern is {show(text)}; it must have {{label}} in it once, {example}. Regular expressions are "
+            "read by the command line and the Python client, for folders.",
+            "labels",
+        )
+    at = pieces.index("{label}")
+    before, after = tuple(pieces[:at]), tuple(reversed(pieces[at + 1 :]))
+    fields = [piece for piece in (*before, *after) if _FIELD.fullmatch(piece)]
+    if fields.count("{any}") > 1 or any("{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)):
+        raise RuleError(
+            f"names_pattern is {show(text)}; its fields are {{label}}, {{number}} and, once, {{any}}, {example}.",
+            "labels",
+        )
+    if (
+        _is_open(before[-1:], "{any}")
+        or _is_open(after[-1:], "{any}")
+        or _is_double(before)
+        or _is_double(after)
+    ):
+        raise RuleError(
+            f"names_pattern is {show(text)}; fields must have text between them, {example}.", "labels"
+        )
+    return Pattern(before, after)
+
+
+def read(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows) -> None:
+    """Label the images whose names fit; the others are entries that cannot be read."""
+    for i in images:
+        folders, _, base = names[i].rpartition("/")
+        stem = base[: base.rfind(".")] if "." in base else base
+        label = pattern.label_of(stem) if len(base) <= MAX_NAME_CHARS else ""
+        if label:
+            rows.add(
+                names[i], label, f"the name {show(names[i])}", part_above(names[i], folders.count("/") + 1)
+            )
+        else:
+            rows.spoil(names[i], "does not fit the pattern of names")
+
+
+def teachable_machine(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
+    """The pattern of samples of Teachable Machine, where nearly all images have such names."""
+    with_mark = sum("-!-" in names[i] for i in images)
+    return read_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
+
+
+def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
+    """The usual pattern that at least 95 % of the images' names fit, to be offered; empty where none does.
+
+    A label that each image has for itself, or that cameras write, is no label.
+    """
+    stems = [names[i].rpartition("/")[2].rpartition(".")[0] for i in images]
+    for text in _USUAL:
+        pattern = read_pattern(text)
+        labels = [pattern.label_of(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]
+        fitting = [label for label in labels if label]
+        different = set(fitting)
+        if not fitting or len(fitting) < _FITS * len(stems) or len(different) * 2 > len(fitting):
+            continue
+        if not all(label.lower().strip("_- ") in _OF_CAMERAS or label.isdigit() for label in different):
+            return text
+    return ""
+
+
+def _is_open(last: tuple[str, ...], field: str) -> bool:
+    return last == (field,)
+
+
+def _is_double(pieces: tuple[str, ...]) -> bool:
+    return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
+
+
+def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+    """The place behind a piece; negative where it does not fit. `{any}` reaches to the last place of what follows."""
+    if piece == "{number}":
+        end = at
+        while end < len(stem) and "0" <= stem[end] <= "9":
+            end += 1
+        return end if end > at else -1
+    if piece == "{any}":
+        return stem.rfind(then[0], at) if then else -1
+    return at + len(piece) if stem.startswith(piece, at) else -1
+
+
+def _pass_back(stem: str, at: int, piece: str, then: tuple[str, ...], least: int) -> int:
+    """The place before a piece, from the back; negative where it does not fit."""
+    if piece == "{number}":
+        begin = at
+        while begin > least and "0" <= stem[begin - 1] <= "9":
+            begin -= 1
+        return begin if begin < at else -1
+    if piece == "{any}":
+        found = stem.find(then[0], least, at) if then else -1
+        return -1 if found < 0 else found + len(then[0])
+    return at - len(piece) if stem.endswith(piece, least, at) else -1

@@ -1,0 +1,114 @@
+"""Any table with a column of images and one of labels: CSV and its kin, JSON lists and objects, JSONL."""
+
+from perennial.pack.rules.names import show
+from perennial.pack.rules.tables.columns import (
+    Columns,
+    NotLabels,
+    choose_columns,
+    is_image_word,
+    named_column,
+)
+from perennial.pack.rules.tables.documents import JsonText, NotJson
+from perennial.pack.rules.tables.records import CELLS, LINES, LIST, Records, text_of, without_header
+from perennial.pack.rules.tables.source import Source
+from perennial.pack.rules.tables.values import is_broken, part_of
+
+_FORMS = {
+    CELLS: "table of images and labels",
+    LIST: "JSON list of images and labels",
+    LINES: "JSONL of images and labels",
+}
+_PAIRS = "JSON object of images and labels"
+_SAMPLE = 1000
+
+
+def read(source: Source) -> bool:
+    """Read a plain table: True where it is one. Raises RuleError where several columns fit."""
+    if source.form == "object":
+        return _read_pairs(source)
+    if source.records is None:
+        return False
+    records = _with_header(source, source.records)
+    try:
+        columns = choose_columns(records, source.options, source.find, source.images, is_own=source.is_own)
+    except NotLabels:
+        return False
+    _read_rows(source, records, columns)
+    return True
+
+
+def is_plain(kind: str) -> bool:
+    """Whether a table's kind is one of these."""
+    return kind.startswith((*_FORMS.values(), _PAIRS))
+
+
+def _with_header(source: Source, records: Records) -> Records:
+    """A first row that names an image is an entry, and the columns are called 1, 2 …"""
+    options = source.options
+    if any(
+        name and named_column(records, name) >= 0 for name in (options.image_column, options.label_column)
+    ):
+        return records
+    names_image = any(
+        source.find(cell) >= 0
+        for cell in records.columns
+        if 0 < len(cell) <= 1024 and not is_image_word(cell)
+    )
+    return without_header(records) if records.form == CELLS and names_image else records
+
+
+def _read_rows(source: Source, records: Records, columns: Columns) -> None:
+    image, label, part = columns
+    kind = (
+        f"{_FORMS[records.form]}, columns {show(records.columns[image])} and {show(records.columns[label])}"
+    )
+    rows = source.begin(kind)
+    for entry in records:
+        if entry.problem:
+            for _ in range(entry.lines):
+                rows.spoil(entry.where, entry.problem)
+            continue
+        values = entry.values
+        name = values[image]
+        word = "" if part < 0 else str(values[part] or "")
+        taken = part_of(word)
+        if taken is None:
+            rows.spoil(
+                entry.where, f"has the split {show(word)}; it must be train, test, validation or empty"
+            )
+        elif isinstance(name, str) and is_broken(name):
+            rows.spoil(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
+        else:
+            rows.add(name, values[label], entry.where, taken)
+
+
+def _read_pairs(source: Source) -> bool:
+    """An object whose keys are images and whose values are labels."""
+    if source.options.image_column or source.options.label_column:
+        return False
+    try:
+        if not _are_images(source):
+            return False
+    except NotJson:
+        return False
+    rows = source.begin(_PAIRS)
+    text = JsonText(text_of(source.file))
+    try:
+        for name in text.members():
+            rows.add(name, text.value(), f"{show(name)} in {source.file.name}")
+    except NotJson as error:
+        rows.spoil(f"the rest of {source.file.name}", str(error))
+    return True
+
+
+def _are_images(source: Source) -> bool:
+    text = JsonText(text_of(source.file))
+    seen = found = 0
+    for name in text.members():
+        if isinstance(text.value(), dict | list):
+            return False
+        seen += 1
+        found += 0 < len(name) <= 1024 and source.find(name) >= 0
+        if seen == _SAMPLE:
+            break
+    return seen > 0 and 2 * found >= seen

@@ -1,0 +1,66 @@
+"""Files of a stream that may be label tables, kept while the rest goes by: a gzip is not read twice.
+
+Those called labels.csv have a bound of their own, so that other files cannot take their place; of other names a folder
+may have a few that end alike, since many are one for each image.
+"""
+
+from core.ingest.rules.entries import RuleError
+from core.ingest.rules.names import CSV_NAME
+from core.ingest.rules.tables import MAX_TABLE_BYTES, is_table_name
+
+_MOST_ALIKE = 20
+_MOST_FILES = 1000
+_MOST_DEPTH = 4
+
+
+class KeptTables:
+    """Bytes of files by number, at most `MAX_TABLE_BYTES` for labels.csv and as many for all others."""
+
+    def __init__(self) -> None:
+        self._data: dict[int, bytes] = {}
+        self._alike: dict[tuple[str, str], list[int]] = {}
+        self._own = self._others = 0
+
+    def wants(self, name: str, size: int) -> bool:
+        """Whether the file is to be kept."""
+        if _is_own(name):
+            return self._own + size <= MAX_TABLE_BYTES
+        return (
+            is_table_name(name)
+            and name.count("/") <= _MOST_DEPTH
+            and len(self._alike.get(_likeness(name), ())) <= _MOST_ALIKE
+            and len(self._data) < _MOST_FILES
+            and self._others + size <= MAX_TABLE_BYTES
+        )
+
+    def keep(self, number: int, name: str, data: bytes) -> None:
+        """Keep a file that is wanted."""
+        if _is_own(name):
+            self._own += len(data)
+            self._data[number] = data
+            return
+        alike = self._alike.setdefault(_likeness(name), [])
+        alike.append(number)
+        if len(alike) <= _MOST_ALIKE:
+            self._others += len(data)
+            self._data[number] = data
+            return
+        for other in alike[:-1]:  # one for each image
+            self._others -= len(self._data.pop(other))
+
+    def read(self, number: int) -> bytes:
+        """The bytes of a file. Raises RuleError where it was not kept."""
+        if number not in self._data:
+            raise RuleError(
+                f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.", "too_large"
+            )
+        return self._data[number]
+
+
+def _is_own(name: str) -> bool:
+    return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
+
+
+def _likeness(name: str) -> tuple[str, str]:
+    folder, _, base = name.rpartition("/")
+    return folder, base[base.rfind(".") :].lower()

@@ -1,0 +1,49 @@
+"""Labels as the service will know them, and what it would refuse of them.
+
+Which characters a name may have is the service's rule (`core/characters.py`); the tests compare both.
+"""
+
+import re
+import unicodedata
+
+MAX_LABEL_CHARS = 100
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+_TURNING = r"\u202a-\u202e\u2066-\u2069\u00ad\u061c\u200c-\u200f"
+_HIDDEN = (
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+)
+_SELECTORS = r"\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_REFUSED = re.compile(f"[{_CONTROLS}{_TURNING}{_HIDDEN}{_SELECTORS}]")
+_SELECTOR = re.compile(f"[{_SELECTORS}]")
+_VIRAMA = 9
+
+
+def wrong_label(label: str) -> str:
+    """Why the service would refuse a label in its normal form; empty where it would not."""
+    if not label:
+        return "is empty"
+    if len(label) > MAX_LABEL_CHARS:
+        return f"is longer than {MAX_LABEL_CHARS} characters"
+    if label.isascii() and label.isprintable():
+        return ""
+    for found in _REFUSED.finditer(label):
+        if not _belongs(label, found.start()):
+            return f"has the character U+{ord(found.group()):04X} at position {found.start() + 1}, which cannot be seen"
+    return ""
+
+
+def _belongs(text: str, at: int) -> bool:
+    """Whether an invisible character changes what is seen where it stands."""
+    before = text[at - 1] if at else ""
+    if not before:
+        return False
+    kind = unicodedata.category(before)
+    if text[at] in "\u200c\u200d":
+        written_back = unicodedata.bidirectional(before) == "AL"
+        pictograph = kind in ("So", "Sk") or before == "\ufe0f"
+        joins = written_back or pictograph or unicodedata.combining(before) == _VIRAMA
+        return joins and bool(text[at + 1 : at + 2]) and not _REFUSED.match(text, at + 1)
+    if _SELECTOR.match(text[at]):
+        return kind in ("So", "Sm", "Sk", "Po", "Nd", "Lo", "Nl")
+    return False

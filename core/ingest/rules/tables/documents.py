@@ -1,0 +1,116 @@
+"""JSON documents read entry by entry: a list of half a million entries is never in memory as objects.
+
+An entry has a bound in bytes, so that neither depth nor number of its values is beyond it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+MAX_ENTRY_CHARS = 1 << 20
+_FIRST_CHARS = 1 << 10
+_BLANK_START = re.compile(r"[ \t\n\r]*")
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+class NotJson(ValueError):
+    """The text is no JSON, or has an entry beyond the bound; the message is the end of a sentence."""
+
+
+class JsonText:
+    """A place in a JSON text. Each method moves it behind what it reads. Raises NotJson."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        self._at = _BLANK_START.match(self._text, self._at).end()  # type: ignore[union-attr]
+        return self._text[self._at : self._at + 1]
+
+    def value(self) -> object:
+        """The value here, whole."""
+        self.peek()
+        size = _FIRST_CHARS
+        while True:
+            window = self._text[self._at : self._at + size]
+            is_last = self._at + size >= len(self._text)
+            try:
+                found, end = _scan(window, 0)
+            except (StopIteration, json.JSONDecodeError, ValueError) as error:
+                if is_last or size >= MAX_ENTRY_CHARS:
+                    raise NotJson(self._why(is_last)) from error
+            except RecursionError as error:
+                raise NotJson("nests too deeply") from error
+            else:
+                if end < len(window) or is_last:
+                    self._at += end
+                    return found
+                if size >= MAX_ENTRY_CHARS:
+                    raise NotJson(self._why(is_last))
+            size = min(16 * size, MAX_ENTRY_CHARS)
+
+    def items(self) -> Iterator[int]:
+        """Of a list: the number of each item, from 1, which the caller reads before it asks for the next."""
+        self._take("[")
+        if self.peek() == "]":
+            return self._take("]")
+        number = 1
+        while True:
+            yield number
+            number += 1
+            if self.peek() != ",":
+                return self._take("]")
+            self._take(",")
+
+    def members(self) -> Iterator[str]:
+        """Of an object: each key, whose value the caller reads before it asks for the next."""
+        self._take("{")
+        if self.peek() == "}":
+            return self._take("}")
+        while True:
+            key = self.value()
+            if not isinstance(key, str):
+                raise NotJson("has a key that is no text")
+            self._take(":")
+            yield key
+            if self.peek() != ",":
+                return self._take("}")
+            self._take(",")
+
+    def skip(self) -> None:
+        """Pass the value here; a large list or object entry by entry."""
+        try:
+            at = self._at
+            self.value()
+        except NotJson:
+            self._at = at
+            first = self.peek()
+            if first == "[":
+                for _ in self.items():
+                    self.value()
+            elif first == "{":
+                for _ in self.members():
+                    self.value()
+            else:
+                raise
+
+    def _take(self, character: str) -> None:
+        if self.peek() != character:
+            raise NotJson(f"is no valid JSON at character {self._at + 1}")
+        self._at += 1
+
+    def _why(self, is_last: bool) -> str:
+        if is_last:
+            return f"is no valid JSON at character {self._at + 1}"
+        limit = f"{MAX_ENTRY_CHARS:,} characters"
+        return f"has an entry that is no valid JSON or has more than {limit}, at character {self._at + 1}"
+
+
+def read_line(line: str) -> object:
+    """The value of a line of JSONL. Raises NotJson."""
+    text = JsonText(line)
+    found = text.value()
+    if text.peek():
+        raise NotJson("is no single JSON value")
+    return found

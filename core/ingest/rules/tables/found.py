@@ -1,0 +1,113 @@
+"""What reading a label table gives: rows, entries that are left out, and the files that it was read from."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from core.ingest.rules.entries import BadEntry, Part, RuleError, TableRow
+from core.ingest.rules.names import show
+from core.ingest.rules.tables.values import Labels
+
+MAX_TABLE_BYTES = 32 << 20
+"""Largest file of labels, and most of all that are looked at in a batch together."""
+MAX_NAME_CHARS = 1024
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file that may be a label table: number among the files of the batch, path, and bytes."""
+
+    number: int
+    name: str
+    data: bytes
+
+    @property
+    def folder(self) -> str:
+        """Of the file: empty at the top."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def ending(self) -> str:
+        """Of the name, with its dot and in small letters."""
+        base = self.name.rpartition("/")[2].lower()
+        return base[base.rfind(".") :] if "." in base else ""
+
+
+@dataclass
+class FoundTable:
+    """A label table of a batch.
+
+    `kind`: as a person calls it; `files`: numbers of the files that it was read from, none where labels stand in names;
+    `rows`, and the position in `files` of each one's file; `bad`: entries that cannot be read; `unlabelled`: entries
+    that say that they have no label; `folders`: of the files.
+    """
+
+    kind: str
+    files: list[int] = field(default_factory=list)
+    rows: list[TableRow] = field(default_factory=list)
+    of: "array[int]" = field(default_factory=lambda: array("l"))
+    bad: list[BadEntry] = field(default_factory=list)
+    unlabelled: list[BadEntry] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The table as a sentence names it: the file, or the first of several."""
+        if not self.names:
+            return f"The batch ({self.kind})"
+        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
+        return f"{show(self.names[0])}{more} ({self.kind})"
+
+
+class Rows:
+    """Gathers what the files of one kind say, within a bound. Raises RuleError beyond it."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        self.found = FoundTable(kind)
+        self.labels = Labels()
+        self._most = most
+        self._entries = 0
+
+    def begin(self, file: TableFile) -> None:
+        """The entries that follow are of this file."""
+        self.found.files.append(file.number)
+        self.found.folders.append(file.folder)
+        self.found.names.append(file.name)
+
+    def add(self, image: object, label: object, where: str, part: Part = "") -> None:
+        """An entry: its image's name and its label as the table has them."""
+        if not isinstance(image, str | int) or isinstance(image, bool):
+            return self.spoil(where, "names no image")
+        name = str(image).strip()
+        if not name or len(name) > MAX_NAME_CHARS:
+            return self.spoil(
+                where, f"has a name of more than {MAX_NAME_CHARS} characters" if name else "names no image"
+            )
+        read = self.labels.read(label)
+        if read.problem:
+            return self.spoil(where, read.problem)
+        self._count()
+        if not read.label:
+            self.found.unlabelled.append(BadEntry(where, f"{show(name)} has no label"))
+            return None
+        self.found.rows.append(TableRow(name, read.label, part, where))
+        self.found.of.append(max(0, len(self.found.files) - 1))
+        return None
+
+    def spoil(self, where: str, reason: str) -> None:
+        """An entry that cannot be read."""
+        self._count()
+        self.found.bad.append(BadEntry(where, reason))
+
+    def _count(self) -> None:
+        self._entries += 1
+        if self._entries > self._most:
+            raise RuleError(
+                f"{self.found.title} has more than {self._most:,} entries. Send it in several batches.",
+                "too_large",
+            )
+
+
+Read = Callable[[int], bytes]
+"""The bytes of a file by its number. Raises RuleError where it cannot be read."""

@@ -1,0 +1,39 @@
+"""Labels of whole images as make-sense exports them: `x.jpg,"[cat]"` without a header, or JSON."""
+
+from core.ingest.rules.tables.documents import NotJson
+from core.ingest.rules.tables.records import CELLS, LIST, objects_of, without_header
+from core.ingest.rules.tables.source import Source
+
+TITLE = "make-sense export"
+
+
+def read(source: Source) -> bool:
+    """Read an export: True where the file is one."""
+    records = source.records
+    if records is None:
+        return False
+    if source.form == LIST:
+        first = source.first
+        if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
+            return False
+        rows = source.begin(TITLE)
+        for where, value in objects_of(source.file, LIST):
+            if isinstance(value, NotJson) or not isinstance(value, dict):
+                rows.spoil(where, str(value) if isinstance(value, NotJson) else "is no JSON object")
+            else:
+                rows.add(value.get("image"), value.get("annotations"), where)
+        return True
+    if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
+        return False
+    rows = source.begin(TITLE)
+    for entry in without_header(records):
+        if entry.problem or not _is_list(str(entry.values[1])):
+            rows.spoil(entry.where, entry.problem or "has labels without brackets")
+        else:
+            names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
+            rows.add(entry.values[0], [name for name in names if name], entry.where)
+    return True
+
+
+def _is_list(cell: str) -> bool:
+    return cell.strip().startswith("[") and cell.strip().endswith("]")

@@ -1,0 +1,148 @@
+"""Tables as records with named columns: CSV and its kin, a JSON list of objects, JSONL."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from core.ingest.rules.tables import cells
+from core.ingest.rules.tables.documents import JsonText, NotJson, read_line
+from core.ingest.rules.tables.found import TableFile
+
+SAMPLE = 1000
+"""Entries by which columns are told from each other."""
+_MOST_COLUMNS = 10_000
+_JSON_LINES = (".jsonl", ".ndjson", ".manifest")
+CELLS, LIST, LINES = "cells", "list", "lines"
+
+
+class Entry(NamedTuple):
+    """An entry: where it stands, its values by column, and why it has none, once for each line that it takes."""
+
+    where: str
+    values: Sequence[object]
+    problem: str
+    lines: int = 1
+
+
+@dataclass(frozen=True)
+class Records:
+    """A file as records.
+
+    `form`: CELLS, LIST (JSON) or LINES (JSONL); `columns`: their names, in the order of an entry's values; `header`:
+    whether the file has them: else they are called `1`, `2` …; `separator`: between cells.
+    """
+
+    file: TableFile
+    form: str
+    columns: list[str]
+    header: bool = True
+    separator: str = ","
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries in order. Reads the file again each time."""
+        return self._cells() if self.form == CELLS else self._objects()
+
+    def sample(self) -> list[Sequence[object]]:
+        """The values of the first entries that have some."""
+        return [entry.values for entry in islice(self, SAMPLE) if not entry.problem]
+
+    def ragged(self) -> Iterator[Entry]:
+        """All rows of cells, whatever their lengths."""
+        for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
+            yield Entry(f"line {line} of {self.file.name}", values, problem, lines)
+
+    def _cells(self) -> Iterator[Entry]:
+        width, name, passed = len(self.columns), self.file.name, not self.header
+        for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
+            if not passed:
+                passed = True
+                continue
+            where = f"line {line} of {name}"
+            if not problem and len(values) != width:
+                if len(values) > width and not any(values[width:]):
+                    values = values[:width]
+                else:
+                    problem = f"has {len(values):,} cells instead of {width:,}"
+            yield Entry(where, values, problem, lines if problem else 1)
+
+    def _objects(self) -> Iterator[Entry]:
+        columns = self.columns
+        for where, value in objects_of(self.file, self.form):
+            if isinstance(value, NotJson):
+                yield Entry(where, (), str(value))
+            elif isinstance(value, dict):
+                yield Entry(where, [value.get(column) for column in columns], "")
+            else:
+                yield Entry(where, (), "is no JSON object")
+
+
+def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
+    """(where, value) of each entry of a JSON list or of JSONL; NotJson for one that cannot be read."""
+    if form == LINES:
+        for line, text in enumerate(cells.open_text(file.data), start=1):
+            if text.strip():
+                where = f"line {line} of {file.name}"
+                try:
+                    yield where, read_line(text.strip())
+                except NotJson as error:
+                    yield where, error
+        return
+    try:
+        document = JsonText(text_of(file))
+        for number in document.items():
+            yield f"entry {number} of {file.name}", document.value()
+    except NotJson as error:
+        yield f"the rest of {file.name}", error
+
+
+def text_of(file: TableFile) -> str:
+    """The whole text of a file. Raises NotJson for what is no text."""
+    try:
+        return file.data.decode(cells.encoding_of(file.data), "surrogateescape")
+    except UnicodeDecodeError as error:
+        raise NotJson("is not the UTF-16 that it begins as") from error
+
+
+def form_of(file: TableFile) -> str:
+    """CELLS, LIST, LINES or `object` by the first characters of a file; empty for what is none of them."""
+    first = file.data[:1024].decode(cells.encoding_of(file.data), "replace").lstrip()[:1]
+    if first == "[":
+        return LIST
+    if first == "{":
+        return LINES if file.ending in _JSON_LINES or _has_lines(file) else "object"
+    return "" if file.ending == ".json" else CELLS
+
+
+def _has_lines(file: TableFile) -> bool:
+    """Whether the first line is an object of its own, and another follows."""
+    lines = [line.strip() for line in islice(cells.open_text(file.data), 2)]
+    if len(lines) < 2 or not lines[1].startswith("{"):
+        return False
+    try:
+        return isinstance(read_line(lines[0]), dict)
+    except NotJson:
+        return False
+
+
+def open_records(file: TableFile, form: str) -> Records | None:
+    """The file as records; None where it has no two columns."""
+    if form in (LIST, LINES):
+        columns: dict[str, None] = {}
+        for _, value in islice(objects_of(file, form), SAMPLE):
+            if isinstance(value, dict) and len(columns) < _MOST_COLUMNS:
+                columns |= dict.fromkeys(value)
+        return Records(file, form, list(columns)) if len(columns) >= 2 else None
+    separator = cells.find_separator(file.data, with_blanks=file.ending == ".txt")
+    if not separator:
+        return None
+    first = next(cells.read_records(file.data, separator))
+    if not 2 <= len(first.cells) <= _MOST_COLUMNS:
+        return None
+    return Records(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
+
+
+def without_header(records: Records) -> Records:
+    """The same file, its first row an entry like the others."""
+    names = [str(number) for number in range(1, len(records.columns) + 1)]
+    return Records(records.file, records.form, names, header=False, separator=records.separator)

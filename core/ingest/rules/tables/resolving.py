@@ -1,0 +1,103 @@
+"""Entries of a label table as images of the batch, and whether too many of them are bad."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from core.ingest.rules.entries import BadEntry, Part, ReadingOptions, RuleError, TableRow
+from core.ingest.rules.names import show
+from core.ingest.rules.tables.found import FoundTable
+from core.ingest.rules.tables.images import ImageNames
+from core.ingest.rules.tables.values import part_in
+from core.ingest.rules.tables.words import write_share
+
+
+class Placed(NamedTuple):
+    """An image of the batch, by its number, and the entry that labels it."""
+
+    number: int
+    row: TableRow
+
+
+@dataclass
+class Resolved:
+    """`placed`: each image once, in the table's order; `bad`: entries that are left out, those of the table first;
+    `unlabelled`: entries that say that they have no label, and repetitions of an entry."""
+
+    placed: list[Placed] = field(default_factory=list)
+    bad: list[BadEntry] = field(default_factory=list)
+    unlabelled: list[BadEntry] = field(default_factory=list)
+
+
+def resolve_rows(
+    found: FoundTable,
+    names: Sequence[str],
+    kept: Sequence[int],
+    options: ReadingOptions,
+    *,
+    images: ImageNames | None = None,
+) -> Resolved:
+    """The images of a table's entries.
+
+    An image that is named twice with one label counts once; with two labels it is left out, since neither is known to
+    be right. `images`: what finds an image by its name, default the files `kept`, which are without the table's own.
+
+    Raises RuleError where more than `options.max_bad` of the entries are bad, or none is good.
+    """
+    files = set(found.files)
+    if images is None:
+        images = ImageNames(names, [i for i in kept if i not in files])
+    resolved = Resolved(bad=list(found.bad), unlabelled=list(found.unlabelled))
+    by_image: dict[int, TableRow | None] = {}
+    for row, of in zip(found.rows, found.of, strict=True):
+        folder = found.folders[of] if found.folders else ""
+        number = images.find(row.image, folder, row.part or (part_in(found.names[of]) if found.names else ""))
+        if number < 0:
+            resolved.bad.append(BadEntry(row.where, images.reason(row.image, number)))
+            continue
+        first = by_image.setdefault(number, row)
+        if first is row:
+            continue
+        if first is not None and (first.label, first.part) == (row.label, row.part):
+            resolved.unlabelled.append(BadEntry(row.where, f"names {show(row.image)} again"))
+            continue
+        resolved.bad.append(BadEntry(row.where, _contradiction(row, first)))
+        if first is not None:
+            resolved.bad.append(BadEntry(first.where, _contradiction(first, row)))
+            by_image[number] = None
+    resolved.placed = [Placed(number, row) for number, row in by_image.items() if row is not None]
+    _check_share(found, resolved, options)
+    return resolved
+
+
+def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
+    """The parts that are held out, of those that a table names: test, and validation where there is no test."""
+    there = set(parts)
+    held: tuple[Part, Part] = ("test", "validation")
+    return frozenset(part for part in held if part in there and (part == "test" or "test" not in there))
+
+
+def _contradiction(row: TableRow, other: TableRow | None) -> str:
+    if other is None:
+        return f"names {show(row.image)} again, with the label {show(row.label)}"
+    what = f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
+    return f"names {show(row.image)} with {show(row.label)}; {other.where} says {what}"
+
+
+def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:
+    bad, good = len(resolved.bad), len(resolved.placed)
+    first = (resolved.bad or resolved.unlabelled or [BadEntry(found.title, "has no entries")])[0]
+    said = f"the first is {first.where}: {first.reason}"
+    if not good:
+        raise RuleError(f"{found.title} {'labels' if bad else 'lists'} no images: {said}.", "labels")
+    if bad > max(
+        options.max_bad * (bad + good), options.max_bad > 0
+    ):  # one mistake ends no batch, however small
+        share = math.ceil(1000 * bad / (bad + good)) / 1000
+        raise RuleError(
+            f"{bad:,} of {bad + good:,} entries of {found.title} cannot be read, more than "
+            f"{write_share(options.max_bad)}; {said}. Mend them, or leave them out with -o max_bad={share:g} "
+            f"(?max_bad={share:g}).",
+            "labels",
+        )

@@ -1,0 +1,65 @@
+"""Folders of ImageNet, called by WordNet ids, with `LOC_synset_mapping.txt` or `words.txt` to name them."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from core.ingest.rules.names import show
+from core.ingest.rules.tables import cells
+from core.ingest.rules.tables.found import Rows, TableFile
+from core.ingest.rules.tables.labels_of import part_above
+
+TITLE = "ImageNet folders"
+FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
+VALIDATION = "val_annotations.txt"
+_ID = re.compile(r"n\d{8}")
+_LINE = re.compile(r"(n\d{8})[\t ]+(.+)")
+_MOST_NAMES = 200_000
+
+
+def has_folders(names: Sequence[str], kept: Sequence[int]) -> bool:
+    """Whether an image lies in a folder that is called by a WordNet id."""
+    return any(_ID.fullmatch(folder) for i in kept for folder in names[i].split("/")[:-1])
+
+
+def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows) -> bool:
+    """Read the mapping of ids to names, and label the images of each folder: False where the file is no mapping."""
+    labels = _read_names(file)
+    if not labels:
+        return False
+    rows.begin(file)
+    for i in kept:
+        ids = [(at, folder) for at, folder in enumerate(names[i].split("/")[:-1]) if _ID.fullmatch(folder)]
+        if ids:
+            at, wnid = ids[-1]
+            if wnid in labels:
+                rows.add(names[i], labels[wnid], f"the folder of {show(names[i])}", part_above(names[i], at))
+            else:
+                rows.spoil(names[i], f"lies in the folder {wnid}, which {file.name} does not name")
+    return True
+
+
+def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
+    """Add the images of Tiny ImageNet's validation part: its table has a file and an id in each line."""
+    labels = _read_names(mapping)
+    rows.begin(file)
+    folder = f"{file.folder}/images/" if file.folder else "images/"
+    for line, _, values, problem in cells.read_records(file.data, "\t"):
+        where = f"line {line} of {file.name}"
+        if problem or len(values) < 2:
+            rows.spoil(where, problem or "has one cell")
+        elif values[1] not in labels:
+            rows.spoil(where, f"has the id {show(values[1])}, which {mapping.name} does not name")
+        else:
+            rows.add(folder + values[0], labels[values[1]], where, "validation")
+
+
+def _read_names(file: TableFile) -> dict[str, str]:
+    """Id → the first of its words where no other id has it, else with the id: there are two cranes."""
+    found: dict[str, str] = {}
+    for line in cells.open_text(file.data):
+        match = _LINE.fullmatch(line.strip())
+        if match and len(found) < _MOST_NAMES:
+            found[match[1]] = match[2].split(",")[0].strip()
+    times = Counter(found.values())
+    return {wnid: name if times[name] == 1 else f"{name} ({wnid})" for wnid, name in found.items()}
