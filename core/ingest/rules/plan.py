@@ -59,8 +59,8 @@ class Plan:
 
     kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`; classes: labels in order of
     appearance; of: class number per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the
-    batch says itself what is held out; ignored: files left out; ignored_files: the first of them; reasons: why, with how
-    many; decided_by: labels known to the model that decided between readings; notes: what a person should know;
+    batch says itself what is held out; ignored: files left out; ignored_files: the first of them; reasons: why, with
+    how many; decided_by: labels known to the model that decided between readings; notes: what a person should know;
     warnings: what a person should look at before the batch is learned; lost: the same of images that are left out;
     bad_entries: of a label table, left out.
     """

@@ -19,7 +19,7 @@ from perennial.pack.plain_yaml import read
         ("path\n1.png\n", "is no table: it begins with “path”"),
         ("path,label\n", "lists no images"),
         ("path,label\n1.png\n", "line 2 of list.csv: has 1 cells instead of 2"),
-        ("path,label,split\n1.png,cat,train\n1.png,cat,later\n",
+        ("path,label,split\n1.png,cat,train\n1.png,cat,\n2.png,a,later\n3.png,a,later\n",
          "has the split “later”; it must be train, test, validation or empty"),
         ('path,label\n"1.png,cat\n', "is not valid CSV"),
         ("path,label\n2.png,cat\n", "line 2 of list.csv: names “2.png”, which is not in the folder"),

@@ -156,7 +156,7 @@ def test_files_that_labels_csv_does_not_list_are_named(look: Look) -> None:
 
 def test_a_list_of_labels_of_another_name_is_said_to_be_ignored(look: Look) -> None:
     found = look(honest_zip(pictures(2) | {"annotations.csv": b"path,label\n"}))
-    assert "must be called labels.csv" in found.ignored_files[0]["reason"]
+    assert "names no images of the batch beside labels" in found.ignored_files[0]["reason"]
 
 
 def test_arrays_that_are_not_read_are_named(look: Look) -> None:
@@ -226,7 +226,7 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
         ),
         ("path,label\na.png,x\na.png,y\n", "names “a.png” with “y”; line 2 of labels.csv says the label “x”"),
         ("path,label\na.png\n", "line 2 .* 1 cells"),
-        ("path,label,split\na.png,x,train\nb.png,x,secret\nc/d.png,y,\n", "split “secret”"),
+        ("path,label,split\na.png,x,train\na.png,x,\nb.png,x,secret\nc/d.png,y,secret\n", "split “secret”"),
         ("path,label\na.png,\n", "“a.png” has no label"),
         (f"path,label\na.png,{'x' * 101}\n", "longer than 100"),
         ('path,label\na.png,"a\nb"\n', r"U\+000A at position 2"),
