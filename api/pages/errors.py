@@ -40,6 +40,7 @@ def of_problem(scope: Scope, answer: Answer) -> Answer:
         "detail": told["detail"],
         "status": status,
         "model": _model(scope, status),
+        "remedies": told.get("remedies", []),
     }
     text = rendered(scope, "error.html", said)
     return status, {**kept, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()

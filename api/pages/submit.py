@@ -5,6 +5,7 @@ one it is a plain form with a file. Both go the way of the API's own route (`api
 """
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated
@@ -24,12 +25,13 @@ from api.uploads.assembled import assembled
 from api.uploads.body import Received
 from api.uploads.body import received as receive
 from api.uploads.head import Terms
-from api.uploads.order import Asked, Order
+from api.uploads.order import Asked, Order, options_in
 from api.uploads.upload import Upload
 from core import characters
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
+from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.protocol.answers.model import ModelOut
 from core.protocol.report import Report
@@ -99,7 +101,8 @@ async def check(
     form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, catalogue(), actor, found, given))
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = {} if form.errors else form.patch
-    order = Order(Asked(found["id"], validate="only"), override, actor, upload, store, bell, catalogue)
+    asked = Asked(found["id"], validate="only", options=options_in(given))
+    order = Order(asked, override, actor, upload, store, bell, catalogue)
     whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.get("upload", ""))
     with upload.place():
         async with assembled(db, store, actor, whole, sniff, settings) as file:
@@ -126,7 +129,7 @@ async def submit(
     session.require_own_origin(request.scope)
     found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     known = await to_thread.run_sync(catalogue)
-    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *recipe_form.names(known)))
+    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.names(known)))
     upload = Upload(request, actor, terms, db, settings, None)
     order = Order(Asked(found["id"]), None, actor, upload, store, bell, catalogue)
     form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, known, actor, found, {}))
@@ -145,7 +148,8 @@ async def submit(
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.refused(error)
-        return _page(request, _Shown(found, form, wrong=error.detail), error.status)
+        shown = _Shown(found, form, wrong=error.detail, remedies=error.extra.get("remedies", []))
+        return _page(request, shown, error.status)
 
 
 async def _sent(
@@ -159,7 +163,8 @@ async def _sent(
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     only = form.given.get("do") == "check"
     kind = await to_thread.run_sync(_kind, file)
-    asked = Asked(model["id"], _name(form.given.get("name", "")), "only" if only else None)
+    name, options = _name(form.given.get("name", "")), options_in(form.given)
+    asked = Asked(model["id"], name, "only" if only else None, options=options)
     order = replace(order, asked=asked, override=form.patch)
     sent = await order.submission(replace(file, kind=kind, fields={}), None)
     if only:
@@ -188,12 +193,14 @@ def _name(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the page shows. `wrong`: why the batch was not taken; `report`: what a check found."""
+    """What the page shows. `wrong`: why the batch was not taken; `report`: what a check found; `remedies`: options that
+    let it be taken, {"option", "value", "does"}."""
 
     model: ModelOut
     form: RecipeForm
     wrong: str | None = None
     report: Report | None = None
+    remedies: Sequence[Mapping[str, str]] = ()
 
 
 def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
@@ -205,6 +212,7 @@ def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
         "form": shown.form,
         "wrong": shown.wrong,
         "report": shown.report,
+        "remedies": shown.remedies,
         "most": settings.max_body_bytes,
         "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
         "commands": _commands(request, shown, files or ["BATCH.zip"], given.get("name", "")),

@@ -45,7 +45,9 @@ async function asked(path, body, signal) {
   if (answer.redirected && new URL(answer.url).pathname.endsWith("/ui/login")) location.reload();
   const found = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (answer.ok) return found;
-  throw new Error(found.querySelector("main p:not(.muted)")?.textContent ?? `The service answers ${answer.status}.`);
+  const error = new Error(found.querySelector("main p:not(.muted)")?.textContent ?? `The service answers ${answer.status}.`);
+  error.remedies = found.getElementById("remedies")?.content.children ?? [];
+  throw error;
 }
 
 function marked(errors) {
@@ -101,6 +103,7 @@ async function check(batch) {
   batch.said.textContent = "Here. Looking into it …";
   const body = fields();
   body.set("upload", batch.id);
+  for (const [name, value] of Object.entries(batch.reading)) body.set(name, value);
   try {
     const found = await asked(`${at.here}/check`, body);
     batch.report.replaceChildren(document.importNode(found.querySelector(".report"), true));
@@ -108,9 +111,20 @@ async function check(batch) {
     batch.state = "checked";
   } catch (error) {
     batch.said.textContent = error.message;
+    batch.report.replaceChildren(...[...(error.remedies ?? [])].map((one) => remedy(batch, document.importNode(one, true))));
     batch.state = "refused";
   }
   shown(batch);
+}
+
+// A button that has the file read in one of several ways.
+function remedy(batch, button) {
+  button.addEventListener("click", () => {
+    batch.reading = { [button.dataset.option]: button.dataset.value };
+    batch.report.replaceChildren();
+    check(batch);
+  });
+  return button;
 }
 
 function shown(batch) {
@@ -179,7 +193,7 @@ function quoted(name) {
 }
 
 function add(file, isFolder) {
-  const batch = { file, isFolder, state: "waiting", row: made("li"), said: made("p", "muted"), report: made("div") };
+  const batch = { file, isFolder, state: "waiting", reading: {}, row: made("li"), said: made("p", "muted"), report: made("div") };
   const head = made("div", "file");
   batch.bar = made("progress");
   batch.bar.setAttribute("aria-label", `Upload of ${file.name}`);
@@ -225,7 +239,7 @@ async function submitted(batch, recipe) {
   const name = batch.name.value.trim();
   const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe });
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
-  const answer = await fetch(at.tasks, { method: "POST", body, headers });
+  const answer = await fetch(`${at.tasks}?${new URLSearchParams(batch.reading)}`, { method: "POST", body, headers });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
   return told.job.id;

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         TooManyRequests,
         Unauthorized,
         Unavailable,
+        UndecidedBatch,
         WaitTimeout,
     )
     from perennial.retry import Retries
@@ -76,6 +77,7 @@ _FROM = {
     "TooManyRequests": "errors",
     "Unauthorized": "errors",
     "Unavailable": "errors",
+    "UndecidedBatch": "errors",
     "WaitTimeout": "errors",
     "Retries": "retry",
     "Downloaded": "transfer",
@@ -111,6 +113,7 @@ __all__ = [  # noqa: RUF022
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
+    "UndecidedBatch",
     "WaitTimeout",
 ]
 

@@ -45,6 +45,10 @@ class ConfigError(PerennialError):
     """What the client was told, or was not told, does not let it begin."""
 
 
+class UndecidedBatch(ConfigError):
+    """A folder can be read in several ways, and neither options nor the classes that the model knows say which."""
+
+
 class NoKey(ConfigError):
     """There is no key for the service."""
 

@@ -9,11 +9,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, UndecidedBatch
+from perennial.pack.rules.options import OPTIONS, option_texts, read_options, write_options
 
 CHUNK_BYTES = 8 << 20
 """Of an upload that can be resumed."""
@@ -45,9 +46,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class BytesSource:
-    """Bytes in memory."""
+    """Bytes in memory. `reading`: options by which the service reads them."""
 
     content: bytes
+    reading: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -67,14 +69,15 @@ class BytesSource:
 
 @dataclass(frozen=True)
 class FileSource:
-    """An archive on disk."""
+    """An archive on disk. `reading`: options by which the service reads it."""
 
     path: Path
     size: int
+    reading: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: Path) -> Self:
-        return cls(path, path.stat().st_size)
+    def of(cls, path: Path, reading: Mapping[str, str] | None = None) -> Self:
+        return cls(path, path.stat().st_size, reading or {})
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
         with self.path.open("rb") as file:
@@ -138,13 +141,15 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
     """What is to be sent: bytes and archives as they are, anything else (a folder …) as a tar that is made on the way.
 
     Args:
-        options: of the adapter that reads a folder or data set (`perennial.pack`).
+        options: of the adapter that reads a folder or data set (`perennial.pack`), or by which the service reads an
+            archive: `layout="folders"`, `one_class=True`, `classes="level:1"`.
 
     Raises:
+        UndecidedBatch: a folder can be read in several ways.
         ConfigError: there is no such file or folder, or it cannot be packed.
     """
     if isinstance(batch, bytes):
-        return BytesSource(batch)
+        return BytesSource(batch, _reading(options))
     if isinstance(batch, Mapping):
         return _packed(batch, options)
     if not isinstance(batch, (str, os.PathLike)):
@@ -152,8 +157,10 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
-    if path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS) and not options and not _is_shard(path):
-        return FileSource.of(path)
+    if path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS):
+        is_ours = not set(options) - {*OPTIONS, "known_classes"}
+        if is_ours and not _is_shard(path):
+            return FileSource.of(path, _reading(options))
     return _packed(path, options)
 
 
@@ -166,11 +173,24 @@ def _is_shard(path: Path) -> bool:
     return looks_like_shard(str(path))
 
 
+def _reading(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options of reading as they are sent. Raises ConfigError."""
+    unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
+    if unknown:
+        raise ConfigError(f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}.")
+    try:
+        return write_options(read_options(option_texts(options)))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 def _packed(source: Any, options: Mapping[str, Any]) -> Source:
-    from perennial.pack import open_batch
+    from perennial.pack import Undecided, open_batch
 
     try:
         return PackedSource(open_batch(source, **options))
+    except Undecided as error:
+        raise UndecidedBatch(str(error)) from error
     except (TypeError, ValueError) as error:  # an option that it has not; a folder of no known kind
         raise ConfigError(str(error)) from error
 

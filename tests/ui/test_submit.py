@@ -142,6 +142,43 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     expect(row).to_have_count(0)
 
 
+def in_one_folder(content: bytes) -> bytes:
+    """The images of an archive in a folder that names no class."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
+        for number, name in enumerate(old.namelist()):
+            new.writestr(f"images/{number}.png", old.read(name))
+    return out.getvalue()
+
+
+def test_a_button_settles_how_a_file_is_read(site: Site, open_page: OpenPage, bare: str) -> None:
+    page = open_page(f"{bare}/submit", refusals=True).page
+    choose(page, make_payload("photos.zip", in_one_folder(BATCHES[0][1])))
+    row = page.locator("#files > li")
+    expect(row).to_contain_text("The batch has no labels that are sure")
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
+    row.get_by_role("button", name="as one class “images”").click()
+    looked_at(page)
+    expect(row).to_contain_text("1 class, 68 images")
+    submit(page)
+    [task] = site.client.tasks.list(bare.rpartition("/")[2])
+    assert dict(task.classes) == {"images": 68}
+
+
+def test_without_javascript_a_choice_settles_it(
+    site: Site, open_page: OpenPage, bare: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "photos.zip"
+    file.write_bytes(in_one_folder(BATCHES[0][1]))
+    page = open_page(f"{bare}/submit", java_script_enabled=False, refusals=True).page
+    page.locator("#file").set_input_files(file)
+    page.get_by_role("button", name="Only check it").click()
+    page.get_by_label("as one class “images”").check()
+    page.locator("#file").set_input_files(file)
+    page.get_by_role("button", name="Only check it").click()
+    expect(page.locator("main")).to_contain_text("1 class, 68 images")
+
+
 def drop(page: Page, path: Path) -> None:
     """What a person does who drags a file or folder from the desktop onto the page."""
     expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun

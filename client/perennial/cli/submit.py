@@ -16,6 +16,7 @@ import click
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import complain, fields, say
+from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
@@ -36,7 +37,12 @@ WORTH_SAYING_S = 10.0
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
 @click.option(
-    "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="Of the adapter of a data set."
+    "--option",
+    "-o",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the adapter of a data set.",
 )
 def submit(
     shell: Shell,
@@ -57,7 +63,14 @@ def submit(
     """
     with _file(batch) as path:
         client, is_shown = shell.client(), sys.stderr.isatty()
-        source = source_of(path, **dict(_pair(option) for option in options))
+        chosen = dict(_pair(option) for option in options)
+        try:
+            source = source_of(path, **chosen)
+        except UndecidedBatch:
+            known = client.tasks.known_classes(model)
+            if not known:
+                raise
+            source = source_of(path, known_classes=known, **chosen)
         if isinstance(source, PackedSource):
             _ = source.size  # what is bad is known when every image has its size
             complain(source.describe())

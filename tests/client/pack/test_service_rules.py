@@ -2,7 +2,6 @@
 
 import io
 import tarfile
-from array import array
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,10 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, arrange
+from core.ingest.layout import CSV_NAME, IGNORED, Layout, Reading, arrange
 from core.ingest.limits import Limits
+from core.ingest.rules.names import normal
+from core.ingest.rules.options import option_texts, read_options
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -46,38 +47,133 @@ def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None
         assert service_names.path_of(path) is not None
 
 
-folders = st.sampled_from(["train", "Train", "test", "val", "cat", "dog", "train ", "a"])
-files = st.sampled_from(["1.png", "2.jpg", "3", "notes.txt", "4.png"])
+PART_WORDS = [
+    "train",
+    "Train",
+    "test",
+    "val",
+    "training_set",
+    "test_set",
+    "train2017",
+    "seg_train",
+    "seg_test",
+]
+CONTAINERS = ["images", "data", "raw", "JPEGImages", "uploads"]
+CLASSES = [
+    "cat",
+    "dog",
+    "train ",
+    "K\u00e4se",
+    "Ka\u0308se",
+    "a b",
+    "0",
+    "1",
+    "week-01",
+    "week-02",
+    "2024-05-01",
+    "2024",
+]
+JUNK = [".DS_Store", "Thumbs.db", "desktop.ini", "._1.png", "1.png:Zone.Identifier", "Icon\r", "README.docx"]
+OTHERS = [
+    "LICENSE",
+    "notes.txt",
+    "labels.json",
+    "data.yaml",
+    "_classes.csv",
+    "1.xml",
+    "clip.mp4",
+    "raw.DNG",
+    "3",
+]
+folders = st.sampled_from([*PART_WORDS, *CONTAINERS, *CLASSES, "@eaDir", ".hidden", "__MACOSX"])
+files = st.sampled_from(["1.png", "2.jpg", "4.PNG", "1.png", "\u00e9.jpg", "e\u0301.jpg", *JUNK, *OTHERS])
 paths = st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files)
-trees = st.sets(paths, min_size=1, max_size=9)
+wrapped = st.builds(
+    lambda top, found: {f"{top}/{path}" for path in found}, folders, st.sets(paths, min_size=1, max_size=9)
+)
+trees = st.one_of(st.sets(paths, min_size=1, max_size=12), wrapped)
+choices = st.sampled_from(
+    [{}, {}, {}, {"layout": "folders"}, {"one_class": True}, {"classes": "level:1"}, {"classes": "level:2"}]
+)
+EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
+    ({"data/train/cat/1.png", "data/test/cat/1.png"}, {}),
+    ({"train/cat/1.png", "val/cat/2.png", "test/cat/1.png"}, {}),
+    ({"cat/a/1.png", "cat/b/1.png"}, {}),
+    ({"train/1.png", "val/cat/1.png", "dog/a/1.png"}, {}),
+    ({"cat/indoor/1.png", "cat/outdoor/1.png", "dog/indoor/1.png"}, {"classes": "level:2"}),
+    ({"cat/1.png", "cat/indoor/1.png", "cat/outdoor/1.png"}, {"classes": "level:2"}),
+    ({"images/1.png", "images/labels.json"}, {"one_class": True}),
+    ({"train/1.png", "test/1.png"}, {"layout": "folders"}),
+    ({"ds/cat/1.png", "ds/dog/1.png", "ds/cover.png", "LICENSE"}, {}),
+]
 
 
-@pytest.mark.slow
-@settings(QUICK, max_examples=400)
-@given(tree=trees)
-@example(tree={"data/train/cat/1.png", "data/test/cat/1.png"})
-@example(tree={"train/cat/1.png", "val/cat/2.png", "test/cat/1.png"})
-@example(tree={"cat/a/1.png", "cat/b/1.png"})
-@example(tree={"train/1.png", "val/cat/1.png", "dog/a/1.png"})
-def test_a_folder_is_read_as_the_service_reads_its_tar(
-    tree: set[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    at = tmp_path_factory.mktemp("tree")
+def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
+    """What the client reads in a folder is what the service reads in an archive of it, and in the one that is sent."""
     for path in tree:
         if not any(other.startswith(f"{path}/") for other in tree):
             write(at / path, b"image")
+    every = sorted(
+        {service_names.path_of(str(path.relative_to(at))): None for path in at.rglob("*") if path.is_file()}
+    )
+    reading = Reading(read_options(option_texts(chosen)))
+    whole: dict[str, tuple[str, bool]] | str
     try:
-        batch = open_batch(at, kind="folder")
-    except PackError:
+        layout = arrange(every, Limits(), lambda _: b"", reading)
+        whole = classes_in(every, layout)
+    except PerennialError as error:
+        whole = error.detail
+    try:
+        batch = open_batch(at, kind="folder", **chosen)
+    except PackError as error:
+        alone = str(error).partition(": ")[2]
+        assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
-    with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
-        sent = tar.getnames()
-    layout = arrange(sent, Limits(), lambda _: b"")
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
-    assert IGNORED not in layout.of
-    assert [layout.classes[number] for number in layout.of] == [row.label for row in rows]
-    assert layout.test == bytes(row.part == "test" for row in rows)
-    assert isinstance(layout.of, array)
+    believed = {normal(row.name): (row.label, row.part == "test") for row in rows}
+    assert believed == whole
+    with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
+        sent = [service_names.path_of(name) for name in tar.getnames()]
+        tables = {
+            number: tar.extractfile(name) for number, name in enumerate(tar.getnames()) if name == CSV_NAME
+        }
+        read = {number: file.read() for number, file in tables.items() if file is not None}
+    layout = arrange(sent, Limits(), read.__getitem__)
+    assert classes_in(sent, layout) == believed
+    assert layout.ignored == 0
+
+
+def classes_in(names: list[str], layout: Layout) -> dict[str, tuple[str, bool]]:
+    """Path → (label, whether it is held out)."""
+    return {
+        name: (layout.classes[number], bool(test))
+        for name, number, test in zip(names, layout.of, layout.test, strict=True)
+        if number != IGNORED
+    }
+
+
+@pytest.mark.parametrize(("tree", "chosen"), EXAMPLES)
+def test_a_folder_is_read_as_the_service_reads_an_archive_of_it(
+    tree: set[str], chosen: dict[str, object], tmp_path: Path
+) -> None:
+    compare(tree, chosen, tmp_path)
+
+
+@settings(QUICK, max_examples=60)
+@given(tree=trees, chosen=choices)
+def test_any_folder_is_read_as_the_service_reads_an_archive_of_it(
+    tree: set[str], chosen: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compare(tree, chosen, tmp_path_factory.mktemp("tree"))
+
+
+@pytest.mark.campaign
+@settings(QUICK, max_examples=2000)
+@given(tree=trees, chosen=choices)
+def test_two_thousand_folders_are_read_as_the_service_reads_archives_of_them(
+    tree: set[str], chosen: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compare(tree, chosen, tmp_path_factory.mktemp("tree"))
 
 
 @pytest.mark.parametrize("label", ["", "a" * 101, "cat\u200d", "line\nbreak"])

@@ -11,7 +11,7 @@ from perennial._async.job import AsyncJobHandle
 from perennial._async.upload import Batch, submit
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
-from perennial.errors import ArchiveRejected, Invalid
+from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.guard import path
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Progress, source_of
@@ -94,6 +94,13 @@ class AsyncTasks:
         """One batch."""
         return await self._http.get(types.Task, path("models", model, "tasks", task))
 
+    async def known_classes(self, model: str) -> set[str]:
+        """The classes of the model's batches; they decide how a folder is read that can be read in several ways."""
+        known: set[str] = set()
+        async for task in self.list(model):
+            known.update(task.classes)
+        return known
+
     async def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Let the line go on without a task whose version is held."""
         return await self._settle(model, task, "continue", reason)
@@ -145,8 +152,15 @@ class AsyncTasks:
         progress: bool | Progress,
         options: Mapping[str, Any],
     ) -> Any:
-        source = await in_thread(lambda: source_of(batch, **options))
-        said = {key: value for key, value in query.items() if value is not None}
+        try:
+            source = await in_thread(lambda: source_of(batch, **options))
+        except UndecidedBatch:
+            known = await self.known_classes(model)
+            if not known:
+                raise
+            source = await in_thread(lambda: source_of(batch, known_classes=known, **options))
+        reading: Mapping[str, str] = getattr(source, "reading", {})
+        said = {key: value for key, value in query.items() if value is not None} | dict(reading)
         with shown_transfer("sending", progress) as show:
             try:
                 return await submit(self._http, Batch(model, source, said, recipe), show)
