@@ -11,9 +11,9 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import CSV_NAME, IGNORED, Layout, Reading, arrange
+from core.ingest.layout import IGNORED, Layout, Reading, arrange
 from core.ingest.limits import Limits
-from core.ingest.rules.names import normal
+from core.ingest.rules.names import CSV_NAME, normal
 from core.ingest.rules.options import option_texts, read_options
 from perennial.pack import PackError, labels, names, open_batch
 

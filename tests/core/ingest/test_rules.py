@@ -250,6 +250,27 @@ def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(name
     assert re.search(said, warning)
 
 
+@pytest.mark.parametrize(
+    ("table", "labels", "said"),
+    [
+        (
+            "image,label\n0.jpg,a\n",
+            {"cat": 2, "dog": 2},
+            "Labels were read from folders: .*which several images",
+        ),
+        ("image,label\ncat/0.jpg,a\n", {"cat": 2, "dog": 2}, "has labels for 1 of 4 images"),
+        ("image,label\ncat/0.jpg,a\ncat/1.jpg,b\ndog/0.jpg,b\ndog/1.jpg,a\n", {"a": 2, "b": 2}, "^$"),
+        ("width,height\n8,8\n", {"cat": 2, "dog": 2}, "“list.csv” looks like a table of labels"),
+    ],
+)
+def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
+    table: str, labels: dict[str, int], said: str
+) -> None:
+    plan = plan_batch([*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode())
+    assert read_as(plan) == labels
+    assert re.search(said, " ".join(plan.warnings))
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_labels_are_composed_and_keep_their_case(form: str) -> None:
     names = [unicodedata.normalize(form, name) for name in files("Käse", "Brot")]  # type: ignore[arg-type]

@@ -105,7 +105,9 @@ def plan_batch(
     """
     builder = Builder(names)
     kept = builder.leave_junk()
-    table = find_table(names, read, options, kept=kept, most=most_entries)
+    table = _find_table(
+        builder, kept, options, lambda: find_table(names, read, options, kept=kept, most=most_entries)
+    )
     if table is None:
         _by_folders(builder, kept, options, known_classes)
     else:
@@ -194,6 +196,48 @@ def _hidden_folder(name: str) -> str:
     folders = name.split("/")[:-1]
     at = next((i for i, folder in enumerate(folders) if folder.startswith(".")), None)
     return "" if at is None else "/".join(folders[: at + 1])
+
+
+def _find_table(
+    builder: Builder, kept: Sequence[int], options: ReadingOptions, find: Callable[[], FoundTable | None]
+) -> FoundTable | None:
+    """The label table that decides. Beside plain class folders, only one that is meant or has labels for most images.
+
+    Raises RuleError where a table is meant, or needed, and cannot be read.
+    """
+    names = builder.names
+    is_named = options.table or options.image_column or options.label_column or options.names_pattern
+    is_meant = is_named or any(
+        names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in kept
+    )
+    try:
+        table = find()
+        if table is None or is_meant or not _are_classes(names, kept, options):
+            return table
+        images = [i for i in kept if not is_no_image(names[i])]
+        labelled = len(resolve_rows(table, names, images, options).placed)
+        if 2 * labelled >= len(images):
+            return table
+        said = f"{table.title} has labels for {labelled:,} of {count(len(images), 'image')}"
+    except RuleError as error:
+        if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
+            raise
+        said = str(error).removesuffix(".")
+    builder.plan.warnings.append(f"Labels were read from folders: {said}.")
+    return None
+
+
+def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> bool:
+    """Whether folders are classes without a doubt: several, and not all called like containers."""
+    images = _images_of(names, kept)
+    if not images:
+        return False
+    try:
+        levels = find_levels(images, options.class_level, no_known)
+    except RuleError:
+        return False
+    found = {place.folder for place in map(levels.place, images) if isinstance(place, Place)}
+    return len(found) > 1 and not all(map(is_container, found))
 
 
 def _by_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable) -> None:
