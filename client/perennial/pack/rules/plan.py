@@ -383,8 +383,8 @@ class _Choice:
         if whole:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(
-                f"Classes were read from folders, and no label file: {files}. To read labels from a file, send them as "
-                f"{CSV_NAME} (path,label)."
+                f"Classes were read from folders, and no label file: {files}. To read labels from a file, name it with "
+                "-o table=FILE (in a request ?table=FILE)."
             )
         return {}
 
