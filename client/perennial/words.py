@@ -210,13 +210,23 @@ def _create(found: re.Match[str]) -> str:
 
 
 def left_out(found: BatchReport) -> list[str]:
-    """Which files of a batch could not be used, in a sentence at most."""
+    """Which files and entries of a batch could not be used, in a sentence each at most."""
     if not found.rejected_count:
-        return []
+        return bad_entries_of(found)
     shown = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
     more = ", …" if found.rejected_count > 3 else ""
     files = "1 file" if found.rejected_count == 1 else f"{found.rejected_count:,} files"
-    return [f"{files} could not be used: {shown}{more}"]
+    return [f"{files} could not be used: {shown}{more}", *bad_entries_of(found)]
+
+
+def bad_entries_of(found: BatchReport) -> list[str]:
+    """Which entries of a batch's label table were left out, in a sentence at most."""
+    if not found.bad_entries_count:
+        return []
+    shown = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
+    more = "; …" if found.bad_entries_count > 3 else ""
+    entries = "1 entry" if found.bad_entries_count == 1 else f"{found.bad_entries_count:,} entries"
+    return [f"{entries} of the label table left out: {shown}{more}"]
 
 
 def found_in(task: Task) -> list[str]:

@@ -106,7 +106,7 @@ def ingest(
         _check_allowed(classes, class_list)
         decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
         decoded = decoding.run(source, contents)
-        report, good = judge(decoded, contents.layout, duplicates)
+        report, good = judge(decoded, contents.layout, duplicates, reading.options.max_bad)
         made = _written(
             out_dir,
             (image_size, image_size, channels),

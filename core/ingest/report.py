@@ -1,5 +1,6 @@
 """What decoding showed: the report of a batch, and whether the batch is usable at all."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,12 @@ class Decoded:
 
 
 def judge(
-    decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep"
+    decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
-    """The report, and True for every image that is taken; raises Rejected, ArchiveHostile."""
+    """The report, and True for every image that is taken.
+
+    max_bad: share of images that may be damaged. Raises Rejected, ArchiveHostile.
+    """
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
         raise ArchiveHostile(
@@ -74,10 +78,12 @@ def judge(
     files, extra = len(good), {"report": report}
     if len(bad) == files:
         raise Rejected("Not one image of the batch could be decoded.", extra=extra)
-    if len(bad) > BAD_SHARE * files:
+    if len(bad) > max_bad * files:
+        share = math.ceil(1000 * len(bad) / files) / 1000
         raise Rejected(
-            f"{len(bad)} of {files} images could not be decoded, more than {BAD_SHARE:.0%}; the first is "
-            f"{show(rejected[0]['path'])}: {rejected[0]['reason']}.",
+            f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; the first is "
+            f"{show(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or leave them out with "
+            f"-o max_bad={share:g} (?max_bad={share:g}).",
             extra=extra,
         )
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))

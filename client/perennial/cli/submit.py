@@ -21,7 +21,7 @@ from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import by_commands, duration
+from perennial.words import bad_entries_of, by_commands, duration
 
 WORTH_SAYING_S = 10.0
 """Seconds from which a person is warned of a wait."""
@@ -145,7 +145,9 @@ def _report(report: Report) -> None:
         rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))
     if data is not None and data.few:
         rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
+    if report.report.bad_entries_count:
+        rows.append(("entries left out", report.report.bad_entries_count))
     fields(rows)
-    notes = (one_line(note) for note in report.notes)
+    notes = (one_line(note) for note in (*report.notes, *bad_entries_of(report.report)))
     for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
         say(text)

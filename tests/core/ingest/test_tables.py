@@ -1,0 +1,338 @@
+"""Label tables: every kind as its tool writes it, and what becomes of entries that cannot be read."""
+
+import io
+import json
+import re
+import tarfile
+from collections import Counter
+from typing import Any
+
+import pytest
+from hostile_corpus import honest_zip, tar
+from tables_samples import FILES, IMAGES, LABELS, SAMPLES
+
+from core.errors import LabelsInvalid
+from core.ingest.layout import Reading, arrange
+from core.ingest.limits import Limits
+from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
+from core.ingest.rules.plan import IGNORED, Plan, plan_batch
+from core.ingest.rules.tables import find_table, suggest_pattern
+from core.ingest.rules.tables.file_names import read_pattern
+from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
+
+Files = dict[str, str | bytes]
+
+
+def planned(files: Files, **options: Any) -> Plan:
+    names = list(files)
+
+    def read(number: int) -> bytes:
+        content = files[names[number]]
+        return content if isinstance(content, bytes) else content.encode()
+
+    return plan_batch(names, ReadingOptions(**options), read)
+
+
+def labels_of(plan: Plan, files: Files) -> dict[str, str]:
+    return {name: plan.classes[n] for name, n in zip(files, plan.of, strict=True) if n != IGNORED}
+
+
+def table(rows: str, first: str = "path,label") -> Files:
+    return {**FILES, "labels.csv": f"{first}\n{rows}"}
+
+
+@pytest.mark.parametrize("source", SAMPLES)
+def test_each_tool_is_read(source: str) -> None:
+    files, labels, options = SAMPLES[source]
+    plan = planned(files, **options)
+    assert labels_of(plan, files) == labels
+    assert not plan.bad_entries
+
+
+@pytest.mark.parametrize("source", ["Roboflow", "Edge Impulse"])
+def test_parts_of_a_tool_are_those_of_the_batch(source: str) -> None:
+    plan = planned(SAMPLES[source][0])
+    assert plan.has_parts and sum(plan.test) == 2
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+@pytest.mark.parametrize("source", ["Label Studio JSON", "FiftyOne", "Kaggle"])
+def test_every_archive_is_read_alike(look: Any, source: str, kind: str) -> None:
+    files = {
+        name: content.encode() if isinstance(content, str) else content
+        for name, content in SAMPLES[source][0].items()
+    }
+    if kind == "tar.gz":
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz") as packed:
+            for name, content in files.items():
+                about = tarfile.TarInfo(name)
+                about.size = len(content)
+                packed.addfile(about, io.BytesIO(content))
+        data = out.getvalue()
+    else:
+        data = honest_zip(files) if kind == "zip" else tar(files)
+    assert look(data).classes == dict(Counter(SAMPLES[source][1].values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "found"),
+    [
+        ("a/1.jpg", "", "a/1.jpg"),
+        ("./a/1.jpg", "", "a/1.jpg"),
+        ("1.jpg", "a", "a/1.jpg"),
+        ("a/1.jpg", "meta", "a/1.jpg"),
+        ("../a/1.jpg", "meta", "a/1.jpg"),
+        ("../../../a/1.jpg", "meta", "a/1.jpg"),
+        ("a\\1.jpg", "", "a/1.jpg"),
+        ("C:\\Users\\me\\a\\1.jpg", "", "a/1.jpg"),
+        ("/data/upload/4/2.jpg", "", "b/2.jpg"),
+        ("/data/upload/4/3ac2082b-2.jpg", "", "b/2.jpg"),
+        ("/data/local-files/?d=x/b/2.jpg", "", "b/2.jpg"),
+        ("https://host/x/2.jpg?size=1#top", "", "b/2.jpg"),
+        ("s3://bucket/b/a%20b.jpg", "", "b/a b.jpg"),
+        ("2.jpg", "", "b/2.jpg"),
+        ("2", "", "b/2.jpg"),
+        ("w/b/2.jpg", "", "b/2.jpg"),
+        ("Käfer.jpg", "", "b/Käfer.jpg"),
+        ("1.jpg", "", AMBIGUOUS),
+        ("1", "", AMBIGUOUS),
+        ("c/2.jpg", "", MISSING),
+        ("9.jpg", "", MISSING),
+        ("..", "", MISSING),
+        ("/", "", MISSING),
+        ("s3://", "", MISSING),
+    ],
+)
+def test_an_image_is_found_by_the_ways_in_which_tables_name_it(
+    name: str, folder: str, found: str | int
+) -> None:
+    names = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "b/a b.jpg", "b/Käfer.jpg"]
+    number = ImageNames(names, range(len(names))).find(name, folder)
+    assert (names[number] if number >= 0 else number) == found
+
+
+def test_a_table_called_train_means_the_images_of_the_training_part() -> None:
+    files: Files = {
+        "train/1.jpg": "",
+        "test/1.jpg": "",
+        "train/2.jpg": "",
+        "train.csv": "id,label\n1,cat\n2,owl\n",
+    }
+    assert labels_of(planned(files), files) == {"train/1.jpg": "cat", "train/2.jpg": "owl"}
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(" cat ", "cat"), ("1.0", "1"), ("1", "1"), ("0.5", "0.5"), ("=1+1", "=1+1"), ("A\u0308", "Ä"), ("-2", "-2"),
+     ("nan", None), ("NaN", None), ("", None), ("-1", None), ("-1.0", None)],
+)  # fmt: skip
+def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str | None) -> None:
+    files = table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
+    plan = planned(files, max_bad=0)
+    assert labels_of(plan, files).get("images/owl1.jpg") == label
+    said = [BadEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
+    assert plan.bad_entries == ([] if label else said)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"file": "none.jpg", "label": "cat"}, "names “none.jpg”, which is not in the batch"),
+        ({"file": "owl1.jpg", "label": ["a", "b"]}, "has several labels, “a”, “b”"),
+        ({"file": "owl1.jpg", "label": {"a": 1}}, "neither a text nor a number"),
+        ({"file": "owl1.jpg", "label": "a\u202eb"}, r"has the character U\+202E"),
+        ({"file": "owl1.jpg", "label": "x" * 101}, "longer than 100 characters"),
+        ({"file": None, "label": "cat"}, "names no image"),
+        ({"file": "x" * 2000, "label": "cat"}, "a name of more than 1024 characters"),
+        (
+            {"file": "cat0.jpg", "label": "owl"},
+            "names “cat0.jpg” with “owl”; entry 1 of t.json says the label “cat”",
+        ),
+        (17, "is no JSON object"),
+    ],
+)
+def test_a_bad_entry_costs_one_entry(entry: Any, reason: str) -> None:
+    good = [{"file": f"{image[7:]}", "label": label} for image, label in LABELS.items()]
+    files: Files = {**FILES, "t.json": json.dumps([*good[:7], entry])}
+    plan = planned(files, max_bad=0.3)
+    assert {bad.where for bad in plan.bad_entries} >= {"entry 8 of t.json"}
+    assert any(re.search(reason, bad.reason) for bad in plan.bad_entries)
+    assert len(labels_of(plan, files)) == 7 - (len(plan.bad_entries) - 1)
+
+
+def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -> None:
+    rows = "".join(f"{image},cat\n" for image in IMAGES) + "no1.jpg,cat\nno2.jpg,cat\n"
+    with pytest.raises(RuleError, match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \("):
+        planned(table(rows))
+    assert len(planned(table(rows), max_bad=0.2).bad_entries) == 2
+
+
+def test_one_mistake_ends_no_batch_unless_none_is_allowed() -> None:
+    files = table("images/cat0.jpg,cat\nnone.jpg,cat\n")
+    assert len(planned(files).bad_entries) == 1
+    with pytest.raises(RuleError, match="more than 0 %"):
+        planned(files, max_bad=0)
+
+
+def test_the_report_lists_what_was_left_out(look: Any) -> None:
+    found = look(
+        honest_zip(
+            {**dict.fromkeys(IMAGES, b"x"), "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n"}
+        )
+    )
+    assert found.bad_entries_count == 1
+    assert found.bad_entries[0] == {
+        "where": "line 2 of labels.csv",
+        "reason": "names “none.jpg”, which is not in the batch",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "error"),
+    [
+        ({"t.csv": "file,class,species\ncat0.jpg,a,x\nowl1.jpg,b,x\ncat2.jpg,a,y\n"}, {},
+         "several columns that may be the one of labels: “class”, “species”. .* -o label=class"),
+        ({"t.csv": "one,two,label\ncat0.jpg,owl1.jpg,a\ncat2.jpg,owl3.jpg,b\n"}, {},
+         "several columns that may be the one of images: “one”, “two”. .* -o image=one"),
+        ({"a.csv": "file,label\ncat0.jpg,a\n", "b.csv": "image,class\nowl1.jpg,b\n"}, {},
+         "“a.csv”, “b.csv” all look like label tables. .* -o table=a.csv"),
+        ({"t.csv": "file,label\ncat0.jpg,a\n"}, {"label_column": "kind"},
+         "No table has a column “kind” that fits -o label=kind: “t.csv” has “file”, “label”"),
+        ({"t.csv": "file,label\ncat0.jpg,a\n"}, {"table": "u.csv"}, "There is no file “u.csv”"),
+        ({"t.csv": "file,note\n" + "".join(f"{i},word {n}\n" for n, i in enumerate(IMAGES * 3))}, {},
+         "differs in each row"),
+        ({"labels.csv": "foo,bar\n1,2\n"}, {}, "“labels.csv” has the columns “foo”, “bar”; its first entry is “1,2”"),
+        ({"labels.csv": "\x89PNG\r\n"}, {}, "“labels.csv” is no table: it begins with"),
+    ],
+)  # fmt: skip
+def test_what_is_unclear_is_asked_for_by_the_option_that_settles_it(
+    files: Files, options: Any, error: str
+) -> None:
+    with pytest.raises(RuleError, match=error):
+        planned({**FILES, **files}, **options)
+
+
+def test_a_table_beside_class_folders_that_says_something_else_is_asked_about() -> None:
+    files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "sizes.csv": "file,width\n1.jpg,10\n2.jpg,20\n"}
+    with pytest.raises(RuleError, match="-o label=width; to take folders as classes, -o layout=folders"):
+        planned(files)
+    assert planned(files, layout="folders").classes == ["cat", "owl"]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"classes.csv": "id,name\n0,cat\n1,owl\n"},
+        {"sample_submission.csv": "id,label\n1,cat\n2,cat\n"},
+        {"data.json": '{"1": {"width": 8}, "2": {"width": 9}}'},
+        {"coco.json": '{"images": [], "annotations": [], "categories": []}'},
+        {"notes.txt": "cat,1\n"},
+        {"broken.json": "[" * 100_000},
+        {"words.txt": "not,a,mapping\n"},
+    ],
+)
+def test_files_that_are_no_label_tables_change_nothing(beside: Files) -> None:
+    files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "owl/3.jpg": "", **beside}
+    assert labels_of(planned(files), files) == {"cat/1.jpg": "cat", "owl/2.jpg": "owl", "owl/3.jpg": "owl"}
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "[" * 1_000_000,
+        '{"a":' * 1_000_000,
+        json.dumps({"file": "cat0.jpg", "label": "x" * 2_000_000}),
+        "[" + "[]," * 2_000_000 + "[]]",
+        '[{"file": "cat0.jpg", "label": ' + "9" * 10_000 + "}]",
+    ],
+    ids=["brackets", "braces", "a long label", "a long list", "a long number"],
+)
+def test_hostile_json_is_refused_or_left_out(hostile: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        planned({**FILES, "labels.json": hostile}, table="labels.json")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '"' + "x" * 1_000_000 + '",cat\n',
+        "images/cat0.jpg," + "x" * 1_000_000 + "\n",
+        "images/cat0.jpg" + ",x" * 100_000 + "\n",
+        "images/cat0.jpg,a\0b\n",
+        'images/cat0.jpg,"cat\n',
+    ],
+    ids=["a huge cell", "a huge label", "many cells", "a NUL", "an open quote"],
+)
+def test_a_hostile_row_is_one_bad_entry(rows: str) -> None:
+    files = table("images/owl1.jpg,owl\n" + rows)
+    plan = planned(files, max_bad=0.5)
+    assert labels_of(plan, files) == {"images/owl1.jpg": "owl"} and len(plan.bad_entries) == 1
+
+
+def test_rows_after_a_broken_one_are_read() -> None:
+    plan = planned(table('images/cat0.jpg,"a"b"\nimages/owl1.jpg,owl\n'))
+    assert plan.classes == ["owl"] and "CSV" in plan.bad_entries[0].reason
+
+
+def test_a_table_has_no_more_entries_than_a_batch() -> None:
+    with pytest.raises(RuleError, match="has more than 3 entries"):
+        find_table(
+            [*FILES, "t.csv"], lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4, ReadingOptions(), most=3
+        )
+
+
+def test_many_images_of_one_name_cost_no_search_for_each() -> None:
+    names = [f"{number}/1.jpg" for number in range(3000)]
+    seen: list[int] = []
+
+    class Counted(list[str]):
+        def __getitem__(self, at: Any) -> Any:
+            seen.append(at)
+            return super().__getitem__(at)
+
+    images = ImageNames(Counted(names), range(len(names)))
+    for _ in range(3000):
+        assert images.find("1.jpg") == AMBIGUOUS
+    assert len(seen) < 20 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "label"),
+    [
+        ("{label}_{number}", "great_dane_12", "great_dane"),
+        ("{label}_{number}", "great_dane", ""),
+        ("{number}-{label}", "0012-cat", "cat"),
+        ("{label}.{any}", "cat.x.1", "cat"),
+        ("{any}_{label}", "a_b_cat", "cat"),
+        ("IMG-{label}-{number}", "IMG-cat-1", "cat"),
+        ("IMG-{label}-{number}", "DSC-cat-1", ""),
+        ("{label}", "cat", "cat"),
+    ],
+)
+def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str) -> None:
+    assert read_pattern(pattern).label_of(name) == label
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(.+)_x", "{label}{label}", "{label}{any}", "{kind}_{label}", "{any}_{label}_{any}", "{" * 201],
+)
+def test_a_wrong_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(RuleError, match="names_pattern"):
+        read_pattern(pattern)
+
+
+def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
+    names = [f"photos/{'great_owl' if n % 2 else 'cat'}_{n}.jpg" for n in range(40)] + ["photos/x.jpg"]
+    assert suggest_pattern(names, range(41)) == "{label}_{number}"
+    assert not suggest_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
+    assert not suggest_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
+    with pytest.raises(LabelsInvalid, match=r"-o names_pattern='\{label\}_\{number\}'") as caught:
+        arrange(names, Limits(), lambda _: b"")
+    assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra["remedies"][
+        -1
+    ].items()
+    reading = Reading(ReadingOptions(names_pattern="{label}_{number}"))
+    assert arrange(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
