@@ -8,6 +8,7 @@ all of them are read from the catalogue.
 import re
 from pathlib import Path
 
+from core.export.image_reader import FIRST, decoding_of
 from core.protocol.architecture import Image
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
@@ -41,6 +42,8 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
 def image_code(image: Image) -> str:
     """Python that reads an image file as the service does; it follows the code that loads."""
+    if decoding_of(image) != FIRST:
+        return _needed("read_images_2")
     code = _needed("read_images")
     if image.crop is not None:
         code = _replaced(code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off")

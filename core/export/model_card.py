@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from core.export.card_code import family, image_code, loading_code
 from core.export.format import Version
+from core.export.image_reader import FIRST, decoding_of
 from core.protocol.document import JsonObject
 from core.protocol.manifest import Manifest
 from core.protocol.pretrained import pretrained_of
@@ -114,7 +115,10 @@ def _usage(version: Version) -> list[str]:
     for name, text in told.items():
         predict = predict.replace(name, text)
     predict = image_code(manifest.image) + predict.rstrip()
-    return [*load, "## Predict", "", "Needs pillow and numpy as well:", "", "```python", predict, "```", ""]
+    needs = "Needs pillow and numpy as well:"
+    if decoding_of(manifest.image) != FIRST:
+        needs = "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file` is the reader of the service itself:"
+    return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
 def _occasion(manifest: Manifest) -> tuple[str, str]:

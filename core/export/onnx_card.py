@@ -5,6 +5,7 @@ Everything here is a pure function of the manifest.
 
 from pathlib import Path
 
+from core.export.image_reader import FIRST, decoding_of
 from core.export.model_card import inline
 from core.protocol.answers.sure import SureOut
 from core.protocol.architecture import Image
@@ -13,7 +14,9 @@ from core.protocol.export_job import INPUT, OPSET, output_name, sure_name
 from core.protocol.manifest import BaseOrigin, Manifest
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
+_SECOND_CODE = _CODE.with_name("onnx_run_2.py")
 _BEGINS = "# The card begins here.\n"
+_SECOND_NUMBERS = "size, channels, crop, interpolation = 32, 3, None, None"
 _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
@@ -66,28 +69,45 @@ def card(manifest: Manifest) -> str:
         "",
         "## Run it",
         "",
-        "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "
-        "photo.jpg` prints the most probable labels. The photo is turned, resized and cropped as Perennial "
-        "does it.",
+        *_run(image),
         "",
         "```python",
         code(image).rstrip(),
         "```",
         "",
-        "Images of 16 or 32 bits a channel are to be saved with 8 first.",
-        "",
     ]
+    if decoding_of(image) == FIRST:
+        lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
     return "\n".join(lines)
 
 
 def code(image: Image) -> str:
     """Python that answers for an image file."""
+    if decoding_of(image) != FIRST:
+        text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
+        own = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
+        return _replaced(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", own))
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
     text = _replaced(text, _NUMBERS, f'size, side, mode = {image.size}, {_side(image)}, "{mode}"')
     if image.interpolation is not None:
         text = _replaced(text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
     return text
+
+
+def _run(image: Image) -> list[str]:
+    """What the code needs and does."""
+    if decoding_of(image) == FIRST:
+        return [
+            "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "
+            "photo.jpg` prints the most probable labels. The photo is turned, resized and cropped as Perennial "
+            "does it."
+        ]
+    return [
+        "Needs onnxruntime, pillow, numpy and, for HEIC, pi-heif. Save it as `run.py` beside `model.onnx`; `python "
+        "run.py photo.jpg` prints the most probable labels. `image_file` is Perennial's own reader: it turns, resizes "
+        "and crops the photo, and brings its colours to sRGB."
+    ]
 
 
 def _side(image: Image) -> int:

@@ -84,7 +84,7 @@ def _of_upload(
     own = architecture_of(row.architecture)
     if own != model.architecture or not same_pixels(row.architecture["image"], model.image):
         raise _bad_base(other_model(row.architecture, model.architecture, model.image))
-    model.image = _decoded_as_before(row.architecture["image"], model.image)
+    model.image = _with_decoding_of(row.architecture["image"], model.image)
     normalise = _normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
@@ -119,13 +119,13 @@ def _of_version(
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
     if not parts:  # a version 0 of random weights: the same function gives them again
         origin["init"] = found.manifest.init
-    model.image = _decoded_as_before(source.image, model.image)
+    model.image = _with_decoding_of(source.image, model.image)
     model.base = {"model": source.id, "version": number}
     return parts, origin, found.manifest.normalise
 
 
-def _decoded_as_before(image: ImageOut, own: ImageOut) -> ImageOut:
-    """The images of a base, with files decoded in the model's own way: the base has learned from pixels alone."""
+def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
+    """The images of a base, with files decoded in the model's own way: the base knows no files, only pixels."""
     found: ImageOut = {**image}
     found.pop("decoding", None)
     if "decoding" in own:

@@ -74,7 +74,7 @@ def successor(model: Model, version: int) -> dict[str, object]:
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,
         "architecture": model.architecture,
-        "image": model.image,
+        "image": {name: model.image[name] for name in ("size", "channels")},
         "base": {"model": model.name, "version": version},
         "recipe": {"method": {"name": "analytic"}},
     }

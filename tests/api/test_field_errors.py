@@ -155,7 +155,7 @@ def test_fifty_thousand_unknown_fields_are_answered_shortly(shared: TestClient) 
 
 def test_a_model_without_an_image_says_at_creation_that_pixels_are_lost(client: TestClient) -> None:
     made = client.post("/v1/models", json={"name": "a", "scenario": "class"}).json()
-    assert made["image"] == {"size": 32, "channels": 3}
+    assert made["image"] == {"size": 32, "channels": 3, "decoding": 2}
     assert "resized to 32 × 32 pixels where nothing else is said" in made["warnings"][0]
     assert '"base": "perennial/efficientnet-lite0"' in made["warnings"][0]
     assert client.get("/v1/models/a").json()["warnings"] == made["warnings"]

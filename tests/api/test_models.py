@@ -18,7 +18,7 @@ def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: T
     made = answer.json()
     assert answer.headers["location"] == f"/v1/models/{made['id']}"
     assert made["architecture"] == {"name": "resnet20", "width": 32}
-    assert made["image"] == {"size": 32, "channels": 3}
+    assert made["image"] == {"size": 32, "channels": 3, "decoding": 2}
     assert made["base"] == "perennial/resnet20-cifar100"
     assert made["recipe"]["method"]["name"] == "analytic"
     assert made["recipe"]["depth"] == 1

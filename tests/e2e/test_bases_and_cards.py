@@ -18,6 +18,7 @@ BASE = {"Content-Type": "application/safetensors"}
 RECIPE = {"method": "finetune", "epochs": 1, "batch_size": 8, "depth": 1}
 NAME = "test_convnext.r160_in1k"
 IMAGE = {"size": 160, "channels": 3, "crop": 0.95, "interpolation": "bicubic"}
+OF_MODEL = {**IMAGE, "decoding": 2}
 NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
@@ -59,9 +60,9 @@ def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: li
 def test_a_model_of_timm_prepares_images_as_its_weights_expect(client: Rest, by_name: Json) -> None:
     assert by_name["image"] == IMAGE and by_name["normalise"] == NORMALISE
     model = client.get("/v1/models/by-name")
-    assert model["architecture"] == {"name": "timm", "model": NAME} and model["image"] == IMAGE
+    assert model["architecture"] == {"name": "timm", "model": NAME} and model["image"] == OF_MODEL
     manifest = client.get("/v1/models/by-name/versions/0")["manifest"]
-    assert manifest["image"] == IMAGE and manifest["normalise"] == NORMALISE
+    assert manifest["image"] == OF_MODEL and manifest["normalise"] == NORMALISE
 
 
 @pytest.mark.campaign  # tests/core/export/test_safetensors_zip.py and test_read_images.py there have the parts

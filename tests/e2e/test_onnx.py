@@ -106,14 +106,15 @@ def predictions(client: Rest, name: str, sent: dict[str, bytes], task: int | Non
 def graphs_answers(folder: Path, sent: dict[str, bytes], output: str) -> list[dict[str, float]]:
     """What the graph says of a whole batch, whose images the README's code has read."""
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("with open(")[0]
-    read, before = [], sys.argv
+    read, before, paths = [], sys.argv, sys.path
+    sys.path = [str(folder), *paths]
     for data in sent.values():
         (folder / "one.png").write_bytes(data)
         scope: dict[str, Any] = {}
         sys.argv = ["run.py", str(folder / "one.png")]
         exec(compile(code, "README.md", "exec"), scope)
         read.append(scope["pixels"])
-    sys.argv = before
+    sys.argv, sys.path = before, paths
     labels = json.loads((folder / "labels.json").read_text())[output]
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     (found,) = session.run([output], {"images": np.ascontiguousarray(np.concatenate(read))})

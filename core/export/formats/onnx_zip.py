@@ -12,6 +12,7 @@ from pathlib import Path
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
+from core.export.image_reader import reader_files
 from core.export.zip_entries import add, add_text
 from core.protocol.export_job import GRAPH, GRAPH_DATA
 from core.protocol.manifest import Manifest
@@ -53,6 +54,8 @@ class OnnxZip(Format):
             add_text(archive, "labels.json", _json(onnx_card.labels(version.manifest)))
             add_text(archive, "config.json", _json(config, sort=True))
             add_text(archive, "README.md", onnx_card.card(version.manifest))
+            for name, text in reader_files(version.manifest.image).items():
+                add_text(archive, name, text)
 
 
 def _json(value: object, *, sort: bool = False) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from core.export import model_card
 from core.export.card_code import family
 from core.export.format import Format, Version
+from core.export.image_reader import reader_files
 from core.export.merged import Merged
 from core.export.zip_entries import add, add_text
 
@@ -45,3 +46,5 @@ class SafetensorsZip(Format):
             add(archive, "model.safetensors", merged.size, merged.chunks())
             add_text(archive, "config.json", config + "\n")
             add_text(archive, "README.md", model_card.card(version))
+            for name, text in reader_files(version.manifest.image).items():
+                add_text(archive, name, text)

@@ -184,6 +184,39 @@ def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(client: Tes
     ]
 
 
+def without_decoding(client: Any, model: str) -> None:
+    """Make a model as one that was made before its manifest named how files are decoded."""
+    with database(client).write() as session:
+        row = session.query(Model).filter_by(name=model).one()
+        row.image = {key: value for key, value in row.image.items() if key != "decoding"}
+
+
+@pytest.mark.parametrize("base", [SMALL, PHOTOS, {"model": "source", "version": 0}], ids=str)
+def test_a_rebased_model_decodes_files_as_the_old_one_does(client: TestClient, old: str, base: Any) -> None:
+    if isinstance(base, dict):
+        client.post("/v1/models", json={"name": "source", "scenario": "class"})
+    made = begin(client, old, base, name="today").json()["new"]
+    assert made["image"]["decoding"] == 2
+    client.delete("/v1/models/today")
+    without_decoding(client, old)
+    made = begin(client, old, base).json()
+    assert "decoding" not in made["new"]["image"]
+    same_pixels = made["new"]["image"]["size"] == 32
+    assert {one["arrival"] for one in made["tasks"]} == {"relearned" if same_pixels else "send_again"}
+
+
+def test_a_new_model_on_a_version_of_an_older_one_decodes_files_as_today(
+    client: TestClient, old: str
+) -> None:
+    without_decoding(client, old)
+    given = {"name": "heir", "scenario": "class", "base": {"model": old, "version": 1}}
+    given["architecture"] = client.get(f"/v1/models/{old}").json()["architecture"]
+    made = client.post("/v1/models", json=given).json()
+    assert made["image"] == {"size": 32, "channels": 3, "decoding": 2}
+    version = client.get("/v1/models/heir/versions/0").json()
+    assert version["manifest"]["image"]["decoding"] == 2
+
+
 def test_shared_images_count_in_both_models(client: TestClient, old: str) -> None:
     made = begin(client, old).json()
     with database(client).read() as session:

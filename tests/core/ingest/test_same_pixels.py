@@ -1,0 +1,161 @@
+"""The same file gives the same array in training, a check, a prediction, by a download's card and by its ONNX code.
+
+All kinds of `test_picture_kinds` go through each of the five as they are in the service: the first three decode in
+processes of their own, the last two run what the download holds.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from api.predict.decoder import ImageDecoder, Wanted
+from core.db.tables import Model
+from core.export import onnx_card
+from core.export.card_code import image_code
+from core.export.image_reader import reader_files
+from core.ingest.dataset import open_dataset
+from core.ingest.first_report import first_report
+from core.ingest.ingest import ingest
+from core.ingest.limits import Limits
+from core.ingest.resizing import FIRST, LATEST, Resizing
+from core.protocol.architecture import Image as ImageSpec
+from core.settings import Settings
+from core.store import FolderStore
+from core.work.validate import Archive, decode
+from tests.core.ingest.hostile_corpus import honest_zip
+from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
+
+IMAGE = {"size": SIDE, "channels": 3, "decoding": LATEST}
+GOOD = [kind for kind in kinds() if kind.pixels is not None]
+
+
+@pytest.fixture(scope="module")
+def right() -> np.ndarray:
+    """uint8 [N, 16, 16, 3], compared with other programs in `test_picture_kinds`."""
+    return np.stack([pixels_of(kind) for kind in GOOD])
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("batch") / "batch.zip"
+    files = {f"{'cat' if i % 2 else 'dog'}/{i:03}.png": kind.data for i, kind in enumerate(GOOD)}
+    path.write_bytes(honest_zip(files))
+    return path
+
+
+def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
+    resizing = Resizing.of(IMAGE)
+    made = ingest(
+        archive, "zip", tmp_path, SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1
+    )
+    assert np.array_equal(open_dataset(made.train)[0], right)
+    assert "3 images have a colour profile that is damaged" in " ".join(made.report["notes"])
+    assert "several frames; the first was taken" in " ".join(made.report["notes"])
+
+
+def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    data = archive.read_bytes()
+    store.put_bytes("archives/one", data)
+    model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
+    report = first_report(0, [], [], "keep")
+    batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
+    folder = tmp_path / "made"
+    database: Any = None  # it is asked only about damage
+    made = decode(database, store, Settings(), model, batch, folder, lambda done, all: None, lambda: False)
+    found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
+    assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
+
+
+def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
+    decoder = ImageDecoder(Settings(predict_turn_s=60))
+    try:
+        bodies = [kind.data for kind in GOOD]
+        found = decoder.decode(Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)).found
+    finally:
+        decoder.close()
+    wrong = [kind.name for kind, one, own in zip(GOOD, found, right, strict=True) if one != own.tobytes()]
+    assert not wrong
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A download's folder, where its code runs."""
+    for name, text in reader_files(ImageSpec.from_json(IMAGE)).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "image_file"]:
+        assert str(tmp_path) in str(sys.modules[name].__file__)
+        del sys.modules[name]
+
+
+def saved(kind: Kind, folder: Path) -> Path:
+    path = folder / "photo"
+    path.write_bytes(kind.data)
+    return path
+
+
+def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
+    scope: dict[str, Any] = {"torch": torch, "config": {"image": IMAGE}}
+    exec(compile(image_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
+    found = [scope["read"](saved(kind, unpacked)).numpy() for kind in GOOD]
+    assert np.array_equal(np.stack(found), right)
+
+
+def test_onnx_code_has_these_pixels(
+    right: np.ndarray, unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, _, _ = onnx_card.code(ImageSpec.from_json(IMAGE)).partition("with open(")
+    program, found = compile(reads, "README.md", "exec"), []
+    for kind in GOOD:
+        monkeypatch.setattr(sys, "argv", ["run.py", str(saved(kind, unpacked))])
+        scope: dict[str, Any] = {}
+        exec(program, scope)
+        found.append(scope["pixels"][0].transpose(1, 2, 0))
+    assert np.array_equal(np.stack(found), right)
+
+
+BEFORE = {"size": SIDE, "channels": 3}
+"""The images of a model that was made before its manifest named how files are decoded."""
+OF_PHONES = [kind for kind in GOOD if kind.name in ("jpeg Display P3", "webp Display P3", "png Display P3")]
+
+
+def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all five places, and on a new model it is another picture."""
+    before = np.stack([pixels_of(kind, FIRST) for kind in OF_PHONES])
+    today = np.stack([pixels_of(kind, LATEST) for kind in OF_PHONES])
+    assert all(np.abs(one.astype(int) - two).max() > 20 for one, two in zip(before, today, strict=True))
+    image = ImageSpec.from_json(BEFORE)
+    path = unpacked / "batch.zip"
+    path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
+    resizing = Resizing.of(BEFORE)
+    made = ingest(path, "zip", unpacked / "made", SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
+    assert np.array_equal(open_dataset(made.train)[0], before), "training, and a check: both call ingest"
+    decoder = ImageDecoder(Settings(predict_turn_s=60))
+    try:
+        bodies = [kind.data for kind in OF_PHONES]
+        wanted = Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=image.decoding)
+        assert decoder.decode(wanted).found == [one.tobytes() for one in before], "a prediction"
+    finally:
+        decoder.close()
+    scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
+    exec(compile(image_code(image), "README.md", "exec"), scope)
+    reads, _, _ = onnx_card.code(image).partition("with open(")
+    for kind, right in zip(OF_PHONES, before, strict=True):
+        photo = saved(kind, unpacked)
+        assert np.array_equal(scope["read"](photo).numpy(), right), "a card"
+        monkeypatch.setattr(sys, "argv", ["run.py", str(photo)])
+        ran: dict[str, Any] = {}
+        exec(compile(reads, "README.md", "exec"), ran)
+        assert np.array_equal(ran["pixels"][0].transpose(1, 2, 0), right), "code of an ONNX download"
