@@ -27,6 +27,7 @@ from api import problems
 from api.access import Access
 from api.boundary import Boundary
 from api.cors import Cors
+from api.damage import Damage
 from api.docs import add_docs
 from api.fair_share import FairShare
 from api.field_errors import fields_of
@@ -90,7 +91,7 @@ from core.db.polling import PollingReads
 from core.db.session import REQUEST_STATEMENT_S, Database
 from core.db.tables import Owner
 from core.doorbell import Doorbell
-from core.errors import PerennialError
+from core.errors import CannotStart, PerennialError
 from core.garbage import freeze_imports
 from core.logging import configure
 from core.private import UMASK, keep_private
@@ -102,6 +103,7 @@ from core.requests.keys import ADMIN_OWNER, ensure_admin_key
 from core.requests.metrics import KEPT_BYTES
 from core.requests.predictions import AskedVersions
 from core.settings import Settings
+from core.start import require_start, sqlite_file
 from core.store import Blobs, open_store
 
 log = structlog.get_logger(__name__)
@@ -161,6 +163,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         configure("api")  # before the server's first line
         settings = Settings()
+        try:
+            require_start(settings)
+        except CannotStart as error:
+            sys.exit(error.detail)
         freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):
         raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
@@ -241,6 +247,8 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
     app.state.database = db
+    app.state.damage = Damage(sqlite_file(settings))
+    app.state.damage.look()
     app.state.store = store
     app.state.blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     app.state.doorbell = Doorbell(settings, db)

@@ -19,8 +19,8 @@ from api import problems
 from api.headers import secured
 from api.pages import errors
 from core import descriptors, disk
-from core.db import session
-from core.errors import BadRequest, NoSpace, NotFound, PerennialError, Unavailable
+from core.db import session, soundness
+from core.errors import BadRequest, DatabaseCorrupt, NoSpace, NotFound, PerennialError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -156,6 +156,8 @@ def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )
+    elif soundness.is_damage(error):
+        error = DatabaseCorrupt(soundness.DAMAGED)
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)

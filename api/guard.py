@@ -8,6 +8,7 @@ bodies are parsed strictly, and names of query parameters that do not exist are 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,11 +24,14 @@ from api.key_watch import KeyWatch
 from api.predict_limits import PredictLimits
 from api.rate import Rate
 from api.strict_json import fit_text, parse
+from core import disk, reserve
+from core.db import session
 from core.errors import (
     BodyTimeout,
     BodyTooLarge,
     BodyTruncated,
     Invalid,
+    NoSpace,
     NotAllowed,
     NotFound,
     UnsupportedType,
@@ -39,6 +43,9 @@ MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
 """Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
+
+MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
+"""Ends of the paths of what, like DELETE, must be possible on a full disk."""
 
 Polled = Callable[..., Awaitable[Response]]
 
@@ -107,6 +114,8 @@ class _Guarded:
         )
         # A prediction changes nothing, and is asked for many times a second; so are reads, but for those of uploads.
         self.is_fresh = route.methods != {"GET"} and not route.path.endswith("/predict")
+        methods = route.methods or set()
+        self.makes_room = "DELETE" in methods or ("POST" in methods and route.path.endswith(MAKES_ROOM))
         self.polled: Polled | None = route.endpoint if getattr(route.endpoint, "polling", False) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,9 +140,21 @@ class _Guarded:
             await send(message)
 
         watch = KeyWatch(access, scope)
+        data_dir: Path = scope["app"].state.settings.data_dir
         try:
             await working.begin()
+            if self.makes_room:
+                reserve.release_if_full(data_dir)
             await self._serve(actor, scope, watch.receiving(receive), watch.sending(sent))
+        except Exception as error:
+            is_full = disk.is_full(error) or session.is_full(
+                error
+            )  # a quota, which the disk's own figures do not show
+            if not (self.makes_room and is_full and reserve.release(data_dir)):
+                raise
+            raise NoSpace(
+                "The disk of the service was full, and now has some room: send this again.", retry_after_s=1
+            ) from error
         finally:
             working.pause()
 

@@ -282,6 +282,18 @@ class NoSpace(Unavailable):
         super().__init__(detail, retry_after_s=retry_after_s)
 
 
+class DatabaseCorrupt(PerennialError):
+    """The file of the database is damaged; `/readyz` says what of it."""
+
+    code, title, status = "database-corrupt", "Database damaged", 500
+
+
+class CannotStart(Unavailable):
+    """A process lacks what it needs to start: descriptors, a directory that can be written, a sound database file."""
+
+    code, title = "cannot-start", "Cannot start"
+
+
 class SchemaOutdated(Unavailable):
     """The database schema is older than the code: run `alembic upgrade head` first."""
 

@@ -125,6 +125,8 @@ class Settings(BaseSettings):
     """Connections of one address (IPv6: of a /64 network), and at most half of all."""
     reserved_descriptors: int = Field(64, ge=16)
     """File descriptors of an API process that no connection takes, for databases, files and refusals."""
+    reserve_bytes: int = Field(32 << 20, ge=0)
+    """Room kept in the data directory for deleting and cancelling on a full disk (`core/reserve.py`); 0: none."""
     trusted_proxies: str = ""
     """Addresses and networks of the reverse proxies before the API, separated by commas: not they are counted, but
     the client that they name in X-Forwarded-For."""

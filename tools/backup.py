@@ -10,23 +10,29 @@ copied, in seconds, until everything that the copied database names is there. Wh
 """
 
 import json
+import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 from core import webhook_secret
+from core.db import soundness
 from core.db.migrate import current
 from core.db.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.store import ObjectInfo, Store, open_store
 from core.store.folder import FolderStore
+from core.store.objects import checked_key
 from core.store.timed import TimedStore
 from core.work.consistency import Named, named
 
@@ -89,17 +95,32 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
     The service is not running. A job that was under way goes on from its last snapshot once a worker is there.
 
     Raises:
-        NotPossible: `source` is no whole backup, or there is a database or an object already.
+        NotPossible: `source` is no whole backup, its database is damaged, it holds a link or anything else that no
+            backup makes, or there is a database or an object already.
     """
     if not (source / CONTENTS).is_file():
         raise NotPossible(f"{source} is no backup: it has no {CONTENTS}, which is written last.")
+    _require_plain(source)
     contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
     copy = FolderStore(source.absolute() / STORE)
     found = _database(source / DATABASE)
     try:
-        lacking = complete(named(found), copy)
+        wanted = list(named(found))
+    except ValueError as error:
+        raise NotPossible(
+            f"{source} names an object outside of a store ({error}): nothing was restored."
+        ) from None
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", error))
+        raise NotPossible(f"The database of {source} is none of this service: {reason}.") from None
     finally:
         found.close()
+    for one in wanted:
+        if not _is_key(one.key):
+            raise NotPossible(
+                f"{source} names the object {one.key[:80]!r}, which is outside of a store: nothing was restored."
+            )
+    lacking = complete(wanted, copy)
     if lacking:
         raise NotPossible(f"{source} lacks {len(lacking)} objects, such as the {lacking[0].by}.")
     file = _sqlite_file(settings)
@@ -120,6 +141,47 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
             shutil.copy2(source / name, key)
     _copy_database(source / DATABASE, file)  # last: without it there is no service to start
     return contents
+
+
+def _require_plain(source: Path) -> None:
+    """Refuse what leads out of a backup that somebody else may have written, and a database that is not sound.
+
+    Raises:
+        NotPossible: it holds a link, something that is no file, or a name that no object has; or its database is
+            damaged, or holds what the service never makes.
+    """
+    for folder, folders, files in os.walk(source):
+        for path in (Path(folder) / name for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise NotPossible(
+                    f"{path} is a link to {str(path.readlink())[:200]!r}, and a backup holds none: it would bring in"
+                    " what lies outside. Restore from a copy of the backup as it was made."
+                )
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise NotPossible(f"{path} is neither a file nor a folder: a backup holds nothing else.")
+            key = path.relative_to(source / STORE).as_posix() if path.is_relative_to(source / STORE) else None
+            if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_key(key):
+                raise NotPossible(f"{str(path)!r} has a name that no object has: nothing was restored.")
+    found = soundness.find_damage(source / DATABASE)
+    if found:
+        raise NotPossible(f"The database of {source} is damaged: {'; '.join(found)}. Restore another backup.")
+    with closing(sqlite3.connect(source / DATABASE)) as connection:
+        strange = connection.execute(
+            "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+        ).fetchone()
+    if strange is not None:
+        raise NotPossible(
+            f"The database of {source} holds a {strange[0]}, {strange[1]!r:.80}: the service makes none."
+        )
+
+
+def _is_key(key: str) -> bool:
+    try:
+        checked_key(key)
+    except ValueError:
+        return False
+    return True
 
 
 def copy_objects(source: Store, target: Store) -> int:

@@ -21,8 +21,8 @@ from core.doorbell import QUEUE, TASK, Doorbell
 from core.errors import PerennialError
 from core.garbage import freeze_imports
 from core.logging import configure
-from core.private import keep_private
 from core.settings import Settings
+from core.start import require_start
 from worker.loop import Worker
 
 log = structlog.get_logger(__name__)
@@ -103,10 +103,10 @@ def _init(**_given: Any) -> None:
     """Start early: the zygote imports torch while Celery connects."""
     if not settings.broker_url:
         raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
-    open_to_others = keep_private(settings.data_dir)
-    if open_to_others is not None:
-        log.warning("data directory open to others", advice=open_to_others)
     try:
+        open_to_others = require_start(settings)
+        if open_to_others is not None:
+            log.warning("data directory open to others", advice=open_to_others)
         _worker()
     except (PerennialError, SQLAlchemyError) as error:
         log.error("cannot start", reason=str(error).partition("\n")[0])

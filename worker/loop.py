@@ -20,7 +20,7 @@ from types import FrameType
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import doorbell, telemetry
+from core import doorbell, reserve, telemetry
 from core.db import usage, workers
 from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database, is_outage
@@ -28,8 +28,8 @@ from core.errors import LeaseLost, PerennialError
 from core.failpoints import hit
 from core.garbage import freeze_imports
 from core.logging import configure
-from core.private import keep_private
 from core.settings import Settings
+from core.start import require_start
 from core.store import Blobs, open_store
 from core.work import claim as claims
 from core.work import exporters, scrub, sweep
@@ -112,6 +112,7 @@ class Worker:
                 "tell what it can export": lambda: exporters.tell(self.db, self.name),
                 "sweep": self._sweep,
                 "usage": lambda: usage.measure_old(self.db),
+                "reserve on the disk": lambda: reserve.fill(settings.data_dir, settings.reserve_bytes),
             },
         )
         self._deliverer = Deliverer(self.db, settings)
@@ -326,7 +327,11 @@ def main() -> int:
     """Run the embedded worker until TERM or INT; 0 after an orderly end."""
     configure("worker")
     settings = Settings()
-    open_to_others = keep_private(settings.data_dir)
+    try:
+        open_to_others = require_start(settings)
+    except PerennialError as error:
+        log.error("cannot start", reason=error.detail)
+        return 1
     if open_to_others is not None:
         log.warning("data directory open to others", advice=open_to_others)
     stop = threading.Event()

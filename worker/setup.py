@@ -8,15 +8,17 @@ import json
 import sys
 
 from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
 
+from core import reserve
 from core.catalogue import load_catalogue
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.errors import PerennialError
 from core.logging import configure
-from core.private import keep_private
 from core.requests.keys import ensure_admin_key
 from core.settings import Settings
+from core.start import require_start
 from core.store import open_store
 from worker.prepared import Prepared
 from worker.torch_check import torch_checked
@@ -59,13 +61,24 @@ def main() -> int:
             name = f"PERENNIAL_{'_'.join(map(str, one['loc'])).upper()}"
             print(f"{name}: {one['msg'].removeprefix('Value error, ')}", file=sys.stderr)
         return 1
-    open_to_others = keep_private(settings.data_dir)
-    if open_to_others is not None:
-        print(open_to_others, file=sys.stderr)
     try:
+        open_to_others = require_start(settings)
+        if open_to_others is not None:
+            print(open_to_others, file=sys.stderr)
         told = prepare(settings)
+        reserve.fill(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
+        return 1
+    except (SQLAlchemyError, OSError) as error:
+        if not reserve.is_full(settings.data_dir):
+            raise
+        reason = str(getattr(error, "orig", error))
+        print(
+            f"The disk of the data directory {settings.data_dir.absolute()} is full ({reason}): make room there, and"
+            " start again. A service that runs lets models and tasks be deleted on a full disk.",
+            file=sys.stderr,
+        )
         return 1
     print(json.dumps(told))
     return 0

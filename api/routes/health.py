@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import structlog
 from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import json_answer
+from api.damage import Damage
 from api.dependencies import Bell, Db, ObjectStore
-from core.db import workers
+from core.db import soundness, workers
 from core.db.session import Database
 from core.errors import NoSpace, PerennialError
 from core.protocol.answers.health import Alive, Ready
@@ -31,9 +32,10 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
-async def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
-    """Report whether database and store answer; a dead broker, a full store or a worker without its device is
-    reported too, but leaves the service ready."""
+async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Response:
+    """Report whether database and store answer, and whether the database's file was sound at the start; a dead broker,
+    a full store or a worker without its device is reported too, but leaves the service ready."""
+    damage: Damage = request.app.state.damage
     parts: dict[str, str] = {}
 
     async def ask(part: str, question: Callable[[], str]) -> None:
@@ -42,19 +44,25 @@ async def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
             parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
 
     async with create_task_group() as group:
-        group.start_soon(ask, "database", lambda: _database(db))
+        group.start_soon(ask, "database", lambda: _database(db, damage))
         group.start_soon(ask, "store", lambda: _store(store))
         group.start_soon(ask, "broker", bell.status)
         group.start_soon(ask, "workers", lambda: _workers(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
+    told = {"detail": damage.told()} if parts["database"] == "corrupt" else {}
     named = {part: parts[part] for part in ("database", "store", "broker", "workers")}
-    return json_answer({"status": "ready" if ready else "not ready", **named}, 200 if ready else 503)
+    return json_answer({"status": "ready" if ready else "not ready", **named, **told}, 200 if ready else 503)
 
 
-def _database(db: Database) -> str:
+def _database(db: Database, damage: Damage) -> str:
+    if damage.found:
+        return "corrupt"
     try:
-        db.check()
+        db.read_row()
     except SQLAlchemyError as error:
+        if soundness.is_damage(error):
+            damage.add(error)
+            return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])
         return "down"
     return "up"

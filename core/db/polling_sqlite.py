@@ -4,7 +4,8 @@ import json
 import sqlite3
 from typing import Any
 
-from core.errors import Unavailable
+from core.db import soundness
+from core.errors import DatabaseCorrupt, Unavailable
 
 _BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
 
@@ -27,6 +28,8 @@ class SqliteReader:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             await self.close()
+            if soundness.is_damage(error):
+                raise DatabaseCorrupt(soundness.DAMAGED) from error
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
     def _open(self) -> sqlite3.Connection:

@@ -105,6 +105,11 @@ class Database:
         with self.engine.connect() as connection:
             connection.execute(text("SELECT 1"))
 
+    def read_row(self) -> None:
+        """Raise `sqlalchemy.exc.SQLAlchemyError` when the database does not answer, or a row of it cannot be read."""
+        with self.engine.connect() as connection:
+            connection.execute(text("SELECT version_num FROM alembic_version")).all()
+
     def close(self) -> None:
         """Close all pooled connections."""
         self.engine.dispose()

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from core import disk
 from core.errors import NoSpace, StoreCorrupt, Unavailable
+from core.reserve import FULL_BYTES
 from core.store.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,
@@ -28,8 +29,6 @@ from core.store.objects import (
 _INCOMING = ".incoming"
 _COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
 _RENAME_TRIES = 50
-FULL_BYTES = 4 << 20
-"""A disk with less room than this counts as full: hardly an object fits any more."""
 
 
 class FolderStore:

@@ -209,7 +209,7 @@ def test_readiness_is_told_in_time_though_the_database_hangs(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(client.app.state.database, "check", lambda: answered.wait(60))  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.database, "read_row", lambda: answered.wait(60))  # type: ignore[attr-defined]
     monkeypatch.setattr("api.routes.health.LIMIT_S", 0.3)
     answer = client.get("/readyz")
     answered.set()

@@ -1,9 +1,11 @@
 """The operator's command, and backups: what is refused, what is told, what comes back."""
 
 import json
+import os
 import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work.consistency import check
 from core.work.scrub import Scrubber
+from tests.damaged_database import damage_table
 from tools import backup, housekeeping
 
 
@@ -201,6 +204,60 @@ def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
     with pytest.raises(backup.NotPossible, match=r"has no backup\.json"):
         backup.restore(again, tmp_path / "saved")
     assert not (tmp_path / "again" / "perennial.db").exists()
+
+
+def _link(saved: Path, name: str, target: Path) -> None:
+    path = saved / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _statement(saved: Path, statement: str) -> None:
+    with closing(sqlite3.connect(saved / "perennial.db")) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "an object": (lambda saved, secret: _link(saved, "store/blobs/aa/" + "a" * 64, secret), "is a link to"),
+    "a folder": (lambda saved, secret: _link(saved, "store/more", secret.parent), "is a link to"),
+    "a hidden folder": (
+        lambda saved, secret: _link(saved, "store/.incoming/x", secret.parent),
+        "is a link to",
+    ),
+    "the database": (lambda saved, secret: _link(saved, "perennial.db", secret), "is a link to"),
+    "a key": (lambda saved, secret: _link(saved, "admin-key", secret), "is a link to"),
+    "the contents": (lambda saved, secret: _link(saved, "backup.json", saved / "backup-2"), "is a link to"),
+    "a pipe": (lambda saved, _: os.mkfifo(saved / "store" / "pipe"), "neither a file nor a folder"),
+    "a name": (lambda saved, _: (saved / "store" / "a b\n").write_text("x"), "has a name that no object has"),
+    "a row": (
+        lambda saved, _: _statement(saved, "UPDATE bases SET sha256 = '../../../../etc/passwd'"),
+        "outside of a store",
+    ),
+    "a trigger": (
+        lambda saved, _: _statement(
+            saved, "CREATE TRIGGER evil AFTER INSERT ON keys BEGIN DELETE FROM audit; END"
+        ),
+        "holds a trigger, 'evil'",
+    ),
+    "a damaged page": (lambda saved, _: damage_table(saved / "perennial.db", "owners"), "table owners"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_backup_that_leads_outside_is_not_restored(place: Place, tmp_path: Path, kind: str) -> None:
+    saved, secret = tmp_path / "saved", tmp_path / "elsewhere" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("of another")
+    backup.backup(place.settings, saved)
+    (saved / "backup-2").write_text((saved / "backup.json").read_text())
+    spoil, why = STRANGE[kind]
+    spoil(saved, secret)
+    again = Settings(data_dir=tmp_path / "again")
+    with pytest.raises(backup.NotPossible, match=why):
+        backup.restore(again, saved)
+    assert not [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
 
 
 def test_a_database_of_another_kind_is_left_to_its_own_tool(

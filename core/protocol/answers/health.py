@@ -1,6 +1,6 @@
 """What needs no key: the health checks and the way in."""
 
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -15,13 +15,15 @@ class Ready(TypedDict):
     """What the service needs. A dead broker only slows it down; a full store still serves what it holds.
 
     `workers`, which do not count either: whether one reports, and whether one claims no jobs since it lost its device.
+    `detail`: what is damaged of a corrupt database, and what to do.
     """
 
     status: Literal["ready", "not ready"]
-    database: Literal["up", "down"]
+    database: Literal["up", "down", "corrupt"]
     store: Literal["up", "down", "full"]
     broker: Literal["up", "down", "none"]
     workers: Literal["up", "none", "device lost", "unknown"]
+    detail: NotRequired[str]
 
 
 class Start(TypedDict):

@@ -1,0 +1,92 @@
+"""What a process needs before it starts, each with a sentence that says what is lacking and what to do.
+
+A service that starts without it would answer 503 for ever, or end in a traceback.
+"""
+
+import errno
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from core import descriptors, reserve
+from core.db import soundness
+from core.errors import CannotStart
+from core.private import keep_private
+from core.settings import Settings
+
+LEAST_CONNECTIONS = 16
+"""An API process that could keep fewer open would refuse honest clients."""
+
+
+def require_start(settings: Settings) -> str | None:
+    """Check descriptors, data directory and database file, and keep the directory private.
+
+    Returns:
+        What a person should know and do about a data directory that is open to others, else None.
+
+    Raises:
+        CannotStart: the process cannot work so; the detail says why, and what to do.
+    """
+    require_descriptors(settings)
+    advice = _private(settings.data_dir)
+    reserve.release_if_full(settings.data_dir)
+    _require_writable(settings.data_dir)
+    require_sound(settings)
+    return advice
+
+
+def require_descriptors(settings: Settings) -> None:
+    """Raises CannotStart where the process may open too few files to serve anybody."""
+    needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
+    allowed = descriptors.raise_limit(needed)
+    if allowed < needed:
+        raise CannotStart(
+            f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). Raise the limit:"
+            " `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a unit of systemd, --ulimit nofile=4096"
+            " for a container."
+        )
+
+
+def sqlite_file(settings: Settings) -> Path | None:
+    """The file of a SQLite database; None: the database is another."""
+    url = make_url(settings.resolved_database_url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def require_sound(settings: Settings) -> None:
+    """Raises CannotStart where a row of a table cannot be read, or the file is no database."""
+    file = sqlite_file(settings)
+    try:
+        found = [] if file is None else soundness.read_rows(file)
+    except sqlite3.Error:  # on a full disk it may not even be opened for reading: who writes to it says so
+        return
+    if file is not None and found:
+        raise CannotStart(soundness.told(file, found))
+
+
+def _private(data_dir: Path) -> str | None:
+    try:
+        return keep_private(data_dir)
+    except OSError as error:
+        raise _unwritable(data_dir, error) from error
+
+
+def _require_writable(data_dir: Path) -> None:
+    probe = data_dir / f".writable-{secrets.token_hex(4)}"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk still serves, and lets delete
+            raise _unwritable(data_dir, error) from error
+
+
+def _unwritable(data_dir: Path, error: OSError) -> CannotStart:
+    return CannotStart(
+        f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name another in"
+        " PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write there: mount it for writing,"
+        " or chown it."
+    )
