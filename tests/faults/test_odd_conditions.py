@@ -1,0 +1,22 @@
+"""Odd conditions on real services: each is told in a sentence, and nothing is lost by it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults import odd_conditions
+
+pytestmark = pytest.mark.campaign
+
+
+@pytest.fixture(scope="module")
+def seed() -> Iterator[Path]:
+    """A data directory of a service that has run."""
+    with odd_conditions.seeded() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", odd_conditions.CONDITIONS)
+def test_an_odd_condition_is_told_in_a_sentence(seed: Path, name: str) -> None:
+    assert odd_conditions.CONDITIONS[name](seed)
