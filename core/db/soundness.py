@@ -4,7 +4,6 @@ A disk or a copy that went wrong leaves a file that opens and answers until a da
 row of each table, which takes no time and finds what no service could start with; `find_damage` reads the whole file.
 """
 
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,10 +11,10 @@ from pathlib import Path
 
 MOST = 5
 """Findings that are told."""
-_TREE = re.compile(r"\b[Tt]ree (\d+)\b")
-_PREFIX = re.compile(r"^\*\*\* in database \w+ \*\*\*\s*")
 _CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-DAMAGED = "The service's database is damaged here. Tell whoever runs it: GET /readyz says what, and what to do."
+DAMAGED = (
+    "The service's database is damaged here. Tell whoever runs it: GET /readyz says what, and what to do."
+)
 REMEDY = (
     "Stop the service, keep the file, and restore the last backup into an empty data directory: perennial restore"
     " FOLDER. Without a backup, `sqlite3 FILE .recover` saves what can be read."
@@ -64,24 +63,34 @@ def find_damage(file: Path) -> list[str]:
     """
     try:
         with _opened(file) as connection:
-            lines = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({MOST})")]
-            if lines == ["ok"]:
+            found = _checked(connection, "")
+            if not found:
                 return []
-            try:
-                query = "SELECT rootpage, type || ' ' || name FROM sqlite_master WHERE rootpage > 0"
-                names = {int(root): str(name) for root, name in connection.execute(query)}
-            except sqlite3.DatabaseError:
-                names = {}
+            names = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+            ).fetchall()
+            by_table = [
+                f"table {name}: {line}" for (name,) in names for line in _checked(connection, name)[:1]
+            ]
+            return (by_table or found)[:MOST]
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return read_rows(file) or [str(error)]
-    return [_named(line, names) for line in "\n".join(lines).splitlines() if _PREFIX.sub("", line)][:MOST]
 
 
-def _named(line: str, names: dict[int, str]) -> str:
-    """A finding with the name of the table or index in place of the number of its tree."""
-    return _TREE.sub(lambda found: names.get(int(found[1]), found[0]), _PREFIX.sub("", line)).strip()
+def _checked(connection: sqlite3.Connection, table: str) -> list[str]:
+    """What `quick_check` finds in a table with its indices, or in the whole file."""
+    what = '"' + table.replace('"', '""') + '"' if table else str(MOST)
+    try:
+        lines = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({what})")]
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error) or not table:
+            raise
+        return [str(error)]
+    if lines == ["ok"]:
+        return []
+    return [line for line in "\n".join(lines).splitlines() if not line.startswith("***")] or lines
 
 
 @contextmanager

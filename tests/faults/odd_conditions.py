@@ -170,7 +170,7 @@ def full_disk(seed: Path) -> Told:
     """A small disk is filled: what creates is 507, delete and cancel work; then started on, full."""
     told: Told = []
     settings = {**QUIET, "PERENNIAL_RESERVE_BYTES": str(8 << 20)}
-    with small_disk(seed.parent / "full", "size=96m") as disk:
+    with small_disk(seed.parent / "full", "size=300m") as disk:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
         )
@@ -358,9 +358,12 @@ class Raw:
         return said
 
     def end(self) -> None:
-        """Wait until the server ends it."""
-        while self._socket.recv(65536):
-            pass
+        """Wait until the server ends its answer in chunks."""
+        said = b""
+        while not said.endswith(b"\r\n0\r\n\r\n"):
+            block = self._socket.recv(65536)
+            require(block, said[-300:])
+            said = said[-300:] + block
 
 
 CONDITIONS: dict[str, Callable[[Path], Told]] = {

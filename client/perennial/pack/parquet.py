@@ -24,6 +24,14 @@ from perennial.pack.text import count, show
 
 SUFFIX = ".parquet"
 _BATCH_ROWS = 64
+_RATIO = 100
+"""A column may grow so many times when it is unpacked, as an archive may in the service; images hardly grow."""
+_FREE_BYTES = 64 << 20
+"""Of a column of a row group, for which its growth does not matter."""
+_SAID = 200
+"""Characters that are told of what pyarrow says."""
+_OF_PYARROW = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError, ArithmeticError)
+"""What pyarrow raises for files that are damaged or odd."""
 
 
 class ParquetImages(Images):
@@ -151,12 +159,32 @@ class ParquetImages(Images):
         try:
             with Path(path).open("rb") as file:
                 self._seen.check(number, path, file.fileno())
-                yield self._parquet.ParquetFile(file)
+                opened = self._parquet.ParquetFile(file)
+                _require_small(opened.metadata, path)
+                yield opened
                 self._seen.check(number, path, file.fileno())
         except PackError:
             raise
-        except (OSError, ValueError) as error:
-            raise PackError(f"The file {show(path)} is damaged, or no parquet: {error}.") from error
+        except _OF_PYARROW as error:
+            said = show(str(error).partition("\n")[0][:_SAID])
+            raise PackError(
+                f"The file {show(path)} is damaged, or no parquet that can be read: {said}."
+            ) from error
+
+
+def _require_small(metadata: Any, path: str) -> None:
+    """Raises PackError where a column says that it grows far more than images do."""
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
+            packed, whole = max(1, column.total_compressed_size), column.total_uncompressed_size
+            if whole > _FREE_BYTES and whole > _RATIO * packed:
+                raise PackError(
+                    f"The column {show(column.path_in_schema)} of {show(path)} grows {whole // packed:,} times when it"
+                    f" is unpacked; {_RATIO} times are allowed. Write the file again without images of one byte"
+                    " repeated."
+                )
 
 
 def parquet_among(names: Iterable[str]) -> list[str]:

@@ -72,7 +72,7 @@ def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> 
     label = _chosen(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
     fields = _fields_of_image(types, schema.field(image).type, image, path)
     _check_label(types, schema, label, path)
-    names = features[label].get("names") if label in labels else None
+    names = _names(features[label], path) if label in labels else None
     return Columns(image, bool(fields), PATH in fields, label, names)
 
 
@@ -139,6 +139,14 @@ def _features(schema: Any) -> dict[str, dict[str, Any]]:
         return {}
     items = found.items() if isinstance(found, dict) else ()
     return {name: feature for name, feature in items if isinstance(feature, dict) and name in schema.names}
+
+
+def _names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
+    """Return the names of the classes. Raises PackError where they are no list of texts."""
+    names = feature.get("names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise PackError(f"The names of classes in the schema of {show(path)} are no list of texts.")
+    return names
 
 
 def _is_a(feature: dict[str, Any], kind: str) -> bool:

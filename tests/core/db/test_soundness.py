@@ -45,6 +45,12 @@ def test_a_damaged_page_is_told_by_its_table(file: Path, table: str) -> None:
     assert all(line.isprintable() for line in found)
 
 
+def test_a_damaged_index_is_told_by_its_table(file: Path) -> None:
+    damage_table(file, "ix_audit_at_id")
+    assert soundness.read_rows(file) == []
+    assert [line.partition(":")[0] for line in soundness.find_damage(file)] == ["table audit"]
+
+
 def test_a_file_that_is_cut_off_is_told(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
