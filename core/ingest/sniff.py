@@ -4,6 +4,7 @@ from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.names import show
 from core.ingest.reader import Reader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
+from core.ingest.rules import foreign
 
 SNIFF_BYTES = 1024
 """Enough first bytes to tell every kind apart."""
@@ -26,7 +27,9 @@ def sniff(first_bytes: bytes, declared: str | None) -> str:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     found = _reader(first_bytes)
     if found is None:
-        raise UnsupportedType(f"The first bytes of the body are of no known archive; send {_ACCEPTED}.")
+        kind = foreign.what_is(first=first_bytes)
+        what = f"those of {kind.what}. {kind.advice}" if kind else f"of no known archive; send {_ACCEPTED}"
+        raise UnsupportedType(f"The first bytes of the body are {what}.")
     expected = _DECLARED.get(media, found)
     if expected.special_of == found.name:  # the sender knows better than the first bytes
         return expected.name

@@ -15,6 +15,7 @@ from perennial.pack.images import Images
 from perennial.pack.names import CSV_NAME, is_image
 from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
 from perennial.pack.parquet import ParquetImages, parquet_among
+from perennial.pack.rules.foreign import kinds_among, what_is
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.text import count, listed, show
 from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
@@ -80,6 +81,9 @@ def _of_file(file: Path) -> str:
         return "csv"
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
+    kind = what_is(file.name, first)
+    if kind is not None:
+        raise PackError(f"The file {show(file)} is {kind.what}. {kind.advice_for(str(file))}.")
     if looks_like_archive(first):
         return ARCHIVE
     begin = f"begins with {show(first[:16].decode('latin-1'))}" if first else "is empty"
@@ -113,14 +117,17 @@ def _of_folder(folder: Path) -> str:
     images = [name for name in names if is_image(name)]
     if any("/" in name for name in images) or (images and find_label_files(names, range(len(names)))):
         return FOLDER
-    raise PackError(f"The folder {show(folder)} is of no known kind: {_held(names)}. Possible are {_WHAT}.")
+    raise PackError(
+        f"The folder {show(folder)} is of no known kind: {_held(folder, names)}. Possible are {_WHAT}."
+    )
 
 
-def _held(names: list[str]) -> str:
+def _held(folder: Path, names: list[str]) -> str:
     if not names:
         return "it is empty"
-    if any(name.endswith(".arrow") for name in names):
-        return "it holds .arrow files, as save_to_disk of datasets writes them; write parquet with to_parquet instead"
+    for kind, found in kinds_among(names).items():
+        first = names[found[0]]
+        return f"{show(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
         f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}" if any(map(is_image, names)) else ""

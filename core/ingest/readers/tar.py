@@ -18,6 +18,7 @@ from core.ingest.limits import MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
 from core.ingest.reader import Contents, Reader, small_file
+from core.ingest.rules.foreign import FIRST_BYTES, what_is
 
 BLOCK = 512
 _READ = 1 << 18
@@ -272,6 +273,9 @@ class _Scan:
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
             after = f" after the entry {show(names[-1])}" if names else ""
+            kind = None if names else what_is(first=block[:FIRST_BYTES])
+            if kind is not None:
+                raise ArchiveInvalid(f"What the gzip holds is no tar but {kind.what}. {kind.advice}.")
             if has_ended:
                 raise ArchiveInvalid(
                     f"Bytes that are no tar follow the end of the tar{after}: send it without them."

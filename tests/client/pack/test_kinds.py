@@ -127,7 +127,7 @@ def test_what_is_no_kind_is_told_what_was_found_and_what_is_possible(tmp_path: P
         ("a", "it holds 2 files, most of them “.docx”"),
         ("words.txt", "it begins with “just words”"),
         ("loose", "images need class folders, a labels.csv or a metadata.csv"),
-        ("saved", "write parquet with to_parquet"),
+        ("saved", "rows.to_parquet"),
         ("empty", "it is empty"),
     ):
         with pytest.raises(PackError, match=found) as said:

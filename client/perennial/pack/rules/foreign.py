@@ -1,10 +1,12 @@
 """Files that hold images and are not read: what each is, and the lines that make something of it that is read."""
 
+import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from perennial.pack.rules.names import RAW_SUFFIXES, VIDEO_SUFFIXES
 
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
 FIRST_BYTES = 8
 """Of a file, enough for `what_is`."""
 
@@ -20,8 +22,15 @@ class Foreign(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The lines as the end of a sentence."""
+        """The lines as a sentence without its full stop."""
         return f"Convert it first: {' ; '.join(self.lines)}"
+
+    def advice_for(self, file: str) -> str:
+        """The same with the file's name in it, where a shell and Python read it as it is."""
+        name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
+        if not set(name) <= _PLAIN or not set(folder) <= _PLAIN | {"/"} or name.startswith("-"):
+            return self.advice
+        return self.advice.replace("FILE", file).replace("FOLDER", folder)
 
 
 _SUBMIT = "perennial submit MODEL batch/"
@@ -78,13 +87,6 @@ _RAW = Foreign(
 )
 _VIDEO = Foreign("a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg"))
 _PDF = Foreign("a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page"))
-OBJECT_LABELS = Foreign(
-    "an array of Python objects, which only pickle can read",
-    (
-        "import numpy as np; data = dict(np.load('FILE', allow_pickle=True))  # of a file that you made yourself",
-        "np.savez_compressed('batch.npz', **data | {'labels': data['labels'].astype(str)})",
-    ),
-)
 _PICKLE = Foreign(
     "a pickle, which can run code when it is read",
     (
@@ -131,6 +133,7 @@ _BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (
     ((".h5", ".hdf5"), _HDF5),
     ((".mat",), _MAT),
 )
+_ZIP = b"PK\x03\x04"
 _TFRECORD_NAME = ".tfrecord-"
 _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
     (b"\0\0\x08\x03", _IDX),
@@ -154,6 +157,8 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
 
 def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
     """The kind of a file that holds images and is not read, by its first FIRST_BYTES bytes and its name."""
+    if first.startswith(_ZIP):
+        return None
     for mark, kind in _BY_FIRST_BYTES:
         if first.startswith(mark):
             return kind
