@@ -6,13 +6,14 @@ The client follows the same rules for a folder. Here their errors become the ser
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import label_of, show
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
+from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import read_options, write_options
 from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
 from core.protocol.report import EntryReason, FileReason, StoredReading
@@ -29,10 +30,19 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a batch is to be read: the sender's options, and the classes of its model, asked for where they decide."""
+    """How a batch is to be read: the sender's options, and the classes of its model, asked for where they decide.
+
+    `is_old`: the batch was accepted when folders were always classes, and labels.csv the only label table.
+    """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
     known: Known = no_known
+    is_old: bool = False
+
+    def options_for(self, names: Sequence[str]) -> ReadingOptions:
+        """The options for a batch of the files `names`."""
+        has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
+        return replace(self.options, layout="folders") if self.is_old and not has_list else self.options
 
 
 USUAL = Reading()
@@ -46,7 +56,7 @@ def stored_reading(options: ReadingOptions, known: Collection[str]) -> StoredRea
 def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Reading:
     """The reading that was stored with a batch; `classes`: of it, which decide for one from before that was stored."""
     if stored is None:
-        return Reading(known=lambda: classes)
+        return Reading(known=lambda: classes, is_old=True)
     known = stored.get("known", [])
     return Reading(read_options(stored.get("options", {})), lambda: known)
 
@@ -102,7 +112,7 @@ def arrange(
     sure, ArchiveTooLarge for too many classes. The options that settle it are `extra["remedies"]`.
     """
     with _typed():
-        plan = plan_batch(names, reading.options, read, reading.known, most_entries=limits.entries)
+        plan = plan_batch(names, reading.options_for(names), read, reading.known, most_entries=limits.entries)
     for label in plan.classes:
         label_of(label, f"the folder {show(label)}")
     layout = Layout(

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from core.ingest.layout import arrange, reading_of, stored_reading
+from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.options import read_options
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
@@ -290,3 +292,25 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
     assert (
         not are_batches(["a1", "a2"]) and not are_batches(["week-01"]) and not are_batches(["cat1", "dog2"])
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        ([*files("images"), "labels.json"], {"images": 2}),
+        (files("cat/in", "cat/out", "dog/in"), {"cat": 4, "dog": 2}),
+        (files("train", "test"), {"train": 2, "test": 2}),
+    ],
+)
+def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
+    names: list[str], classes: dict[str, int]
+) -> None:
+    layout = arrange(names, Limits(), lambda _: b"{}", reading_of(None, list(classes)))
+    assert layout.counts()[0] == classes
+
+
+def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
+    options = ReadingOptions("folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk")
+    reading = reading_of(stored_reading(options, ["cat"]), ["dog"])
+    assert (reading.options, list(reading.known()), reading.is_old) == (options, ["cat"], False)
+    assert stored_reading(ReadingOptions(), []) == {"options": {}, "known": []}
