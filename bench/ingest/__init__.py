@@ -1,0 +1,1 @@
+"""Measurements of reading batches."""

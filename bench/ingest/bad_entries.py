@@ -1,0 +1,109 @@
+"""A large label table with bad entries through the real ingest: what is read, what is listed, seconds and memory.
+
+    python -m bench.ingest.bad_entries [--rows 50000] [--kind csv] [--processes 2]
+
+Makes a zip of PNG files of 32×32 and a table of as many rows. Of 1 % the rows are bad (an image that is not there, a
+label with a control character, a row of one cell, an open quote) or have no label: the others are ingested, and the report lists
+the bad ones. With 10 % the batch is refused by the option that allows it; with that option it is read.
+Memory is the peak of this process and of its largest decoder. Goal: every good row in the data set, every other listed.
+"""
+
+import argparse
+import csv
+import io
+import json
+import resource
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from core.errors import PerennialError
+from core.ingest.ingest import ingest
+from core.ingest.inspect import inspect
+from core.ingest.layout import Reading
+from core.ingest.limits import Limits
+from core.ingest.rules.entries import ReadingOptions
+from core.settings import Settings
+
+_CLASSES = 20
+
+
+def main() -> None:
+    """Print a line for each share of bad rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--kind", choices=("csv", "json"), default="csv")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for bad, max_bad in ((0.01, 0.05), (0.10, 0.05), (0.10, 0.10)):
+            archive = Path(folder) / f"{bad}.zip"
+            if not archive.exists():
+                _make(archive, options.rows, round(bad * options.rows), options.kind)
+            _measure(archive, bad, max_bad, options.processes, Path(folder) / "out")
+
+
+def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
+    rng = np.random.default_rng(7)
+    noise = rng.integers(0, 255, (rows, 32, 32, 3), dtype=np.uint8)
+    with zipfile.ZipFile(archive, "w") as file:
+        for number in range(rows):
+            image = io.BytesIO()
+            Image.fromarray(noise[number]).save(image, "PNG", compress_level=1)
+            file.writestr(f"images/{number:06}.png", image.getvalue())
+        text = io.StringIO()
+        if kind == "json":
+            entries = [{"image": name, "label": label} for name, label in _rows(rows, bad)]
+            file.writestr("labels.json", json.dumps(entries))
+            return
+        csv.writer(text).writerows([("path", "label"), *_rows(rows, bad)])
+        file.writestr("labels.csv", text.getvalue())
+
+
+def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
+    """The rows, the bad ones spread over them."""
+    step = rows // bad
+    for number in range(rows):
+        name, label = f"images/{number:06}.png", f"class {number % _CLASSES}"
+        if number % step == 0 and number // step < bad:
+            kind = number // step % 3
+            yield ((f"none/{number}.png", label), (name, f"a\x1bb{number}"), (name, "x" * 101))[kind]
+        else:
+            yield name, label
+
+
+def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
+    limits, reading = Limits.of(Settings()), Reading(ReadingOptions(max_bad=max_bad))
+    start = time.perf_counter()
+    said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
+    try:
+        found = inspect(archive, "zip", limits, reading)
+        checked = time.perf_counter() - start
+        made = ingest(archive, "zip", out, 32, 3, limits, reading=reading, processes=processes)
+    except PerennialError as error:
+        print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
+        return
+    seconds = time.perf_counter() - start - checked
+    report = made.report
+    print(
+        f"{said}{made.n_train + made.n_held_out:,} images in {len(made.classes)} classes, "
+        f"{report['bad_entries_count']:,} entries left out ({len(report['bad_entries'])} listed, of {found.bad_entries_count:,} "
+        f"at the check); check {checked:.1f} s, ingest {seconds:.1f} s, peak {_peak(resource.RUSAGE_SELF):.0f} MiB, "
+        f"decoders {_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
+    )
+    print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
+
+
+def _peak(who: int) -> float:
+    return resource.getrusage(who).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
