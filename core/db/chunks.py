@@ -29,7 +29,12 @@ def of(session: Session, upload_id: str) -> list[Chunk]:
 
 def forget(session: Session, upload_id: str) -> list[str]:
     """Delete an upload with its pieces, rows only; the keys, whose objects nothing names once this is committed."""
-    keys = [chunk.key for chunk in of(session, upload_id)]
-    session.execute(delete(Chunk).where(Chunk.upload_id == upload_id))
-    session.execute(delete(Upload).where(Upload.id == upload_id))
+    return forget_all(session, [upload_id])
+
+
+def forget_all(session: Session, upload_ids: Collection[str]) -> list[str]:
+    """The same of some uploads (at most some hundreds) at once."""
+    keys = list(session.scalars(select(Chunk.key).where(Chunk.upload_id.in_(upload_ids))))
+    session.execute(delete(Chunk).where(Chunk.upload_id.in_(upload_ids)))
+    session.execute(delete(Upload).where(Upload.id.in_(upload_ids)))
     return keys

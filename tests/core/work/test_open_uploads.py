@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from core.db import chunks, stored_bytes
 from core.db.session import Database
 from core.db.tables import Chunk, Upload
 from core.ids import new_id
 from core.settings import Settings
-from core.work import consistency
+from core.work import consistency, open_uploads
 from core.work.sweep_dry_run import dry_run
 from tools import backup
 
@@ -140,3 +141,23 @@ def test_a_backup_holds_uploads_and_a_restore_brings_them_back(
     found.close()
     there = sorted(path.name for path in (empty.data_dir / "store" / "uploads" / one).iterdir())
     assert there == [chunks.key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))]
+
+
+def test_many_uploads_whose_time_is_over_go_in_few_transactions(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.model()
+    monkeypatch.setattr(open_uploads, "_BATCH", 4)
+    for _ in range(9):
+        upload(desk, b"ab", b"cd", hours=0)
+    held, kept = upload(desk, b"ef", hours=0), upload(desk, b"gh")
+    desk.change(Upload, held, held_until=desk.now() + 60)
+    begun: list[int] = []
+    real = desk.db.write
+    monkeypatch.setattr(desk.db, "write", lambda: begun.append(1) or real())
+    open_uploads.remove_expired(desk.db, desk.store)
+    assert len(begun) == 3
+    with desk.db.read() as session:
+        assert set(session.scalars(select(Upload.id))) == {held, kept}
+        assert session.query(Chunk).count() == 2
+    assert len(desk.keys("uploads/")) == 2

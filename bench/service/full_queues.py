@@ -1,0 +1,215 @@
+r"""What many open uploads and a long queue cost everybody: each call beside the same call with few of them.
+
+    python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100] [--database URL]
+
+On SQLite in a folder of its own, or in an empty database. Uploads: 100 of each owner; a begin, a look, a list and a
+piece's begin are timed with 100 and with all of them, then the sweep that removes all at once. Jobs: all of one owner
+and one model; a claim given back and a page of the list are timed with 10 and with all, and beside them a claim of
+another owner's only job. Milliseconds, medians. Exit 1 when a call takes more than three times as long (and 5 ms more),
+or the other owner's job is not claimed first.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, insert
+
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.db.tables import Alias, Job, Model, Owner, Task, Upload, Version
+from core.ids import new_id
+from core.protocol.manifest import Manifest
+from core.requests import jobs, uploads
+from core.requests.actor import Actor
+from core.store.folder import FolderStore
+from core.work import claim as claims
+from core.work import open_uploads
+
+OF_OWNER = 100
+ROWS = 5000
+TERMS = uploads.Terms(max_open=10**9, max_owner_bytes=0, hours=24.0)
+MOST_RATIO, MOST_MORE_MS = 3.0, 5.0
+MANIFEST = {
+    "scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}, "version": 0,
+    "tasks": [], "normalise": None, "init": {"kind": "random", "seed": 0},
+}  # fmt: skip
+
+
+def main() -> int:
+    """Both parts; how many calls were too slow."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--uploads", type=int, default=100_000)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--calls", type=int, default=100, help="of each kind")
+    parser.add_argument("--database", default="", help="an empty one; default: SQLite in a temporary folder")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        db = Database(given.database or f"sqlite:///{folder}/perennial.db")
+        upgrade(db)
+        store = FolderStore(Path(folder) / "store")
+        store.prepare()
+        wrong = _uploads(db, store, given.uploads, given.calls) + _jobs(db, given.jobs, given.calls)
+        db.close()
+    return 1 if wrong else 0
+
+
+def _owner(db: Database, name: str) -> Actor:
+    with db.write() as session:
+        session.add(Owner(id=(owner := new_id("own")), name=name, created_at=0.0))
+    return Actor(owner, None, "write")
+
+
+def _timed(calls: int, call: Callable[[], object]) -> float:
+    """Median of a call in milliseconds."""
+    took = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        call()
+        took.append(1000 * (time.perf_counter() - begun))
+    return statistics.median(took)
+
+
+def _compared(few: dict[str, float], many: dict[str, float], words: str) -> int:
+    """Print both; how many are too slow."""
+    wrong = 0
+    for name, before in few.items():
+        after = many[name]
+        bad = after > MOST_RATIO * before and after > before + MOST_MORE_MS
+        wrong += bad
+        print(
+            f"{name:32} {before:8.2f} → {after:8.2f} ms with {words}{'  TOO SLOW' if bad else ''}", flush=True
+        )
+    return wrong
+
+
+def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
+    mine = _owner(db, "mine")
+    _open(db, mine.owner_id, OF_OWNER)
+    few = _upload_calls(db, mine, calls)
+    for number in range((count - OF_OWNER) // OF_OWNER):
+        _open(db, _owner(db, f"owner-{number}").owner_id, OF_OWNER)
+    wrong = _compared(few, _upload_calls(db, mine, calls), f"{count:,} open uploads")
+    with db.write() as session:
+        session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
+    begun = time.perf_counter()
+    open_uploads.remove_expired(db, store)
+    print(f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True)
+    return wrong
+
+
+def _open(db: Database, owner: str, count: int) -> None:
+    rows = [
+        {"id": new_id("upl"), "owner_id": owner, "length": 1 << 20, "offset": 0, "fence": 0, "expires_at": 9e9,
+         "created_at": 1.0}
+        for _ in range(count)
+    ]  # fmt: skip
+    with db.write() as session:
+        session.execute(insert(Upload), rows)
+
+
+def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+    made: list[str] = []
+    found = {
+        "begin an upload": _timed(
+            calls, lambda: made.append(uploads.create(db, actor, 9, None, None, TERMS)[0]["id"])
+        )
+    }
+    found["look where it is"] = _timed(calls, lambda: uploads.read(db, actor, made[0]))
+    found["list uploads"] = _timed(calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None))
+    found["hold and release it"] = _timed(
+        calls, lambda: uploads.release(db, uploads.begin(db, actor, made[0], 0))
+    )
+    with db.write() as session:
+        session.execute(delete(Upload).where(Upload.id.in_(made)))
+    return found
+
+
+def _jobs(db: Database, count: int, calls: int) -> int:
+    mine = _owner(db, "of-many-jobs")
+    model = _model(db, mine.owner_id, "many")
+    _queue(db, mine.owner_id, model, 1, 10)
+    few = _job_calls(db, mine, calls)
+    for first in range(11, count + 1, ROWS):
+        _queue(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
+    many = _job_calls(db, mine, calls)
+    wrong = _compared(few, many, f"{count:,} queued jobs of one owner")
+    claims.claim(db, "w", 60.0)
+    other = _owner(db, "of-one-job")
+    _queue(db, other.owner_id, _model(db, other.owner_id, "one"), 1, 1)
+    begun = time.perf_counter()
+    claim = claims.claim(db, "w", 60.0)
+    took = 1000 * (time.perf_counter() - begun)
+    with db.read() as session:
+        is_first = claim is not None and session.get_one(Job, claim.job_id).owner_id == other.owner_id
+    print(
+        f"{'claim of another owner’s only job':32} {took:.2f} ms, {'first' if is_first else 'NOT FIRST'}",
+        flush=True,
+    )
+    return wrong + (not is_first)
+
+
+def _model(db: Database, owner: str, name: str) -> str:
+    with db.write() as session:
+        row = Model(
+            id=new_id("mdl"), owner_id=owner, name=name, scenario="class", architecture={"name": "mlp"},
+            image={"size": 8, "channels": 3}, base="random", recipe={}, gate={}, keep_training_data=False,
+            held_out="keep", warnings=[], created_at=0.0,
+        )  # fmt: skip
+        session.add(row)
+        session.flush()
+        gate = {"passed": True, "checks": []}
+        session.add(Version(id=new_id("ver"), model_id=row.id, number=0, status="published", gate=gate,
+                            manifest=Manifest.from_json(MANIFEST), bytes=0, bytes_new=0, created_at=0.0))  # fmt: skip
+        session.add(Alias(model_id=row.id, name="production", version=0, updated_at=0.0))
+        return row.id
+
+
+def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None:
+    """Queue the tasks from a number on."""
+    with db.write() as session:
+        for number in range(first, first + count):
+            task: dict[str, Any] = {
+                "id": new_id("tsk"),
+                "model_id": model,
+                "number": number,
+                "sha256": "0" * 64,
+            }
+            session.add(
+                Task(**task, bytes=3, media_type="zip", classes={}, report={}, warnings=[], created_at=0.0)
+            )
+            session.flush()
+            session.add(
+                Job(id=new_id("job"), model_id=model, owner_id=owner, task_id=task["id"], task_number=number,
+                    place=number, state="queued", recipe_override={}, recipe={"method": {"name": "finetune"}},
+                    progress={}, created_at=0.0)
+            )  # fmt: skip
+
+
+def _job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+    def claimed() -> None:
+        claim = claims.claim(db, "w", 60.0)
+        assert claim is not None
+        claims.stopped(db, claim)
+
+    return {
+        "claim a job and give it back": _timed(calls, claimed),
+        "list jobs": _timed(
+            calls, lambda: jobs.list_jobs(db, actor, state=None, kind=None, model=None, limit=50, cursor=None)
+        ),
+        "list queued jobs": _timed(
+            calls,
+            lambda: jobs.list_jobs(db, actor, state="queued", kind=None, model=None, limit=50, cursor=None),
+        ),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
