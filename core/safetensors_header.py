@@ -61,6 +61,12 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
     if len(start) < 8:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
+    other = _other_format(start)
+    if other is not None and length > MAX_HEADER_BYTES:
+        raise BaseInvalid(
+            f"This is {other}, and a base is a safetensors file: other formats are never read, since they can hold code"
+            " or lead to other files. Save the state dict of its backbone by safetensors.torch.save_file."
+        )
     if length > MAX_HEADER_BYTES:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed.")
     if 8 + length > size:
@@ -81,6 +87,19 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
     if position != size:
         raise BaseInvalid(f"The tensors end at byte {position}, the file at {size}.")
     return tensors
+
+
+def _other_format(start: bytes) -> str | None:
+    """What the first eight bytes say a file is, where it is another format in which weights are handed on."""
+    if start[:4] == b"PK\x03\x04":
+        return "a zip, such as PyTorch's pickles"
+    if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
+        return "a pickle"
+    if start[:4] == b"\x89HDF":
+        return "an HDF5 file, such as Keras' weights"
+    if start[:1] == b"\x08" and start[2:3] in b"\x12\x1a":
+        return "an ONNX file"
+    return None
 
 
 def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]) -> None:

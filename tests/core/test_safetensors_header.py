@@ -29,3 +29,21 @@ def test_a_name_of_a_megabyte_is_not_repeated_in_the_error(tmp_path):
     with pytest.raises(BaseInvalid, match="more than 300 characters") as caught:
         read_header(write(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)}))
     assert len(caught.value.detail) < 500
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        (b"\x08\x0a\x12\x07pytorch\x1a\x05", "an ONNX file"),
+        (b"\x08\x08\x1a\x07onnx.py", "an ONNX file"),
+        (b"PK\x03\x04archive/data.pkl", "a zip"),
+        (b"\x80\x02}q\x00(X\x01\x00", "a pickle"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    ],
+)
+def test_another_format_is_refused_by_its_name(tmp_path: Path, start: bytes, named: str) -> None:
+    (tmp_path / "base").write_bytes(start + bytes(1000))
+    with pytest.raises(
+        BaseInvalid, match=rf"^This is {named}.*a base is a safetensors file: other formats are never read"
+    ):
+        read_header(tmp_path / "base")

@@ -6,6 +6,7 @@ Prints a line for each condition: what was done, and what was said. Needs root, 
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -213,13 +214,9 @@ def full_disk(seed: Path) -> Told:
 
 def fill(file: Path) -> None:
     """Take what is left of a disk."""
-    with file.open("ab") as opened:
-        try:
-            while True:
-                opened.write(bytes(4096))
-                opened.flush()
-        except OSError:
-            return
+    with contextlib.suppress(OSError), file.open("ab", buffering=0) as opened:
+        while True:
+            opened.write(bytes(4096))
 
 
 def links(seed: Path) -> Told:

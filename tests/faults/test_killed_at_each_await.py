@@ -1,0 +1,133 @@
+"""The API is killed at each await of a piece of an upload: what it then says is stored, and it goes on there."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.requests import keys, whole_uploads
+from core.requests.actor import Actor
+from core.settings import Settings
+from core.store import open_store
+from tools import service
+
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
+PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
+DATA = bytes(range(256)) * 3
+FIRST = 400
+PATIENCE_S = 60.0
+MOST = 400
+
+
+class KilledApi:
+    """The program beside this file, on a data directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = Settings(data_dir=folder, port=service.free_port())
+        db = Database(self.settings.resolved_database_url)
+        upgrade(db)
+        self.key = str(keys.ensure_admin_key(db, folder))
+        db.close()
+        open_store(self.settings).prepare()
+        service.lend_catalogue(folder)
+        program = Path(__file__).with_name("killed_api.py")
+        arguments = [sys.executable, program, folder, str(self.settings.port)]
+        self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})  # fmt: skip
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.settings.port}", timeout=PATIENCE_S,
+                                  headers={"Authorization": f"Bearer {self.key}"})  # fmt: skip
+
+    def start(self, number: int) -> int:
+        """Serve, and die at an await; the process."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+        pid = int(self.process.stdout.readline().split()[1])
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if self.http.get("/healthz").status_code == 200:
+                    return pid
+            except httpx2.TransportError:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+
+    def gone(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[KilledApi]:
+    made = KilledApi(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def send(api: KilledApi, where: str, at: int, data: bytes) -> int | None:
+    """The status of a piece that comes in two parts; None: the process died."""
+
+    def parts() -> Iterator[bytes]:
+        yield data[: len(data) // 2]
+        yield data[len(data) // 2 :]
+
+    headers = {**PIECE, "Upload-Offset": str(at), "Content-Length": str(len(data))}
+    try:
+        return api.http.patch(where, content=parts(), headers=headers).status_code
+    except httpx2.TransportError:
+        return None
+
+
+def finished(api: KilledApi, where: str, at: int) -> None:
+    """Send what is lacking, once the dead request's hold is over."""
+    until = time.monotonic() + PATIENCE_S
+    while (status := send(api, where, at, DATA[at:])) == 423:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert status == 204
+
+
+def contents(api: KilledApi, upload: str) -> bytes:
+    db = Database(api.settings.resolved_database_url)
+    actor: Any = Actor("own_any", None, "admin")
+    try:
+        whole = whole_uploads.whole(db, actor, upload)
+        return b"".join(whole_uploads.contents(db, open_store(api.settings), actor, whole))
+    finally:
+        db.close()
+
+
+def test_an_upload_outlives_the_death_of_its_process_at_each_await(api: KilledApi) -> None:
+    ends: list[int] = []
+    for number in range(MOST):
+        api.start(number)
+        begun = api.http.post("/v1/uploads", headers={"Upload-Length": str(len(DATA))})
+        where = begun.headers["location"]
+        status = send(api, where, 0, DATA[:FIRST])
+        if status == 204:  # it has fewer awaits: all of them were tried
+            break
+        assert status is None and api.gone() == "gone -9"
+        pid = api.start(10**6)
+        at = int(api.http.head(where).headers["upload-offset"])
+        ends.append(at)
+        assert at in (0, FIRST)
+        finished(api, where, at)
+        assert contents(api, where.rpartition("/")[2]) == DATA
+        assert list((api.settings.data_dir / "spool").iterdir()) == []
+        assert api.http.delete(where).status_code == 204
+        os.kill(pid, signal.SIGKILL)
+        api.gone()
+    else:
+        pytest.fail(f"a piece has more than {MOST} awaits")
+    print(f"{len(ends)} awaits: {ends.count(0)} ends before the piece was kept, {ends.count(FIRST)} after")
+    assert len(ends) > 10 and ends == sorted(ends) and FIRST in ends
