@@ -68,13 +68,15 @@ def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
 
 
 def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
-    """The rows, the bad ones spread over them."""
-    step = rows // bad
+    """The rows, the bad ones anywhere among them."""
+    kinds = {
+        int(number): kind % 3 for kind, number in enumerate(np.random.default_rng(8).permutation(rows)[:bad])
+    }
     for number in range(rows):
         name, label = f"images/{number:06}.png", f"class {number % _CLASSES}"
-        if number % step == 0 and number // step < bad:
-            kind = number // step % 3
-            yield ((f"none/{number}.png", label), (name, f"a\x1bb{number}"), (name, "x" * 101))[kind]
+        if number in kinds:
+            ways = ((f"none/{number}.png", label), (name, f"a\x1bb{number}"), (name, "x" * 101))
+            yield ways[kinds[number]]
         else:
             yield name, label
 

@@ -1,0 +1,1 @@
+"""Sources of batches beside the tools that write and read them."""
