@@ -4,8 +4,8 @@
     tools/bin/pip install pillow ./client TOOL
     PYTHONPATH=.:client tools/bin/python -m bench.sources.exports
 
-TOOL is `label-studio-sdk`, whose converter is the one that Label Studio exports with, `fiftyone`, or both. Each line is an
-export: `right`, or what was read; a tool that is not installed is said. Ends with status 1 where an export is read wrong.
+TOOL is `label-studio-sdk`, with whose converter Label Studio exports, `fiftyone`, or both. Each line is an export:
+`right`, or what was read; a tool that is not installed is said. Ends with status 1 where an export is read wrong.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def _read(batch: Path) -> str:
         opened = open_batch(batch)
     except PackError as error:
         return f"refused: {error}"
-    rows = opened._images.rows  # type: ignore[attr-defined]  # noqa: SLF001
+    rows = opened._images.rows  # type: ignore[attr-defined]
     found = {row.name.rpartition("/")[2].rpartition("-")[2]: row.label for row in rows}
     return "right" if found == LABELS else f"{found}, {opened.warnings}"
 

@@ -51,6 +51,13 @@ def test_files_that_could_not_be_used_are_named() -> None:
     assert left_out(read_as(BatchReport, {})) == []
 
 
+def test_entries_of_a_table_that_were_left_out_are_named() -> None:
+    found = [{"where": f"line {number} of t.csv", "reason": "names no image"} for number in range(2, 7)]
+    report = read_as(BatchReport, {"bad_entries": found, "bad_entries_count": 1005})
+    (said,) = left_out(report)
+    assert said.startswith("1,005 entries of the label table left out: line 2 of t.csv: names no image; ")
+
+
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat", "image": "/v1/7.png"}
 FAILED = {
     "name": "class_lost",

@@ -1,8 +1,10 @@
 """The page that submits: a plain form without a script, and what its script asks for; nothing typed is lost."""
 
 import html
+import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
 
 import pytest
@@ -60,6 +62,23 @@ def test_a_check_says_in_words_what_a_submit_would_meet(
     assert "Names that look alike" in said and "Nothing was submitted" in said
     assert 'name="epochs" value="7"' in answer.text
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
+
+
+def test_entries_of_a_label_table_that_are_left_out_are_listed(
+    logged_in: TestClient, model: str, archive: Make, text: Text
+) -> None:
+    body = io.BytesIO(archive(cat=4, dog=4))
+    with zipfile.ZipFile(body, "a") as file:
+        rows = "".join(f"{name},{name[:3]}\n" for name in file.namelist())
+        file.writestr("t.csv", f"file,label\n{rows}none.png,cat\n")
+    files = {"file": ("a.zip", body.getvalue(), "application/zip")}
+    said = html.unescape(text(logged_in.post(PATH, data={"do": "check"}, files=files).text))
+    left = "line 10 of t.csv names “none.png”, which is not in the batch"
+    assert "1 entry of the label table left out" in said and left in said
+    logged_in.post(PATH, data={"do": "submit"}, files=files)
+    (task,) = logged_in.get("/v1/models/birds/tasks").json()["items"]
+    assert task["report"]["bad_entries_count"] == 1
+    assert left in html.unescape(text(logged_in.get("/ui/models/birds/tasks/1").text))
 
 
 @pytest.mark.parametrize(
