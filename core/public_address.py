@@ -73,14 +73,17 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
-def target_of(url: str) -> Target:
+def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
     """What a URL says.
+
+    Args:
+        max_chars: how long it may be.
 
     Raises:
         Refused: it is not `https://host[:port][/path][?query]` (or http) in its plainest form.
     """
-    if len(url) > MAX_URL_CHARS:
-        raise Refused(f"A URL may have {MAX_URL_CHARS} characters; this one has {len(url)}.")
+    if len(url) > max_chars:
+        raise Refused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
     found = _URL.fullmatch(url)
     if found is None:
         raise Refused(_form(url))

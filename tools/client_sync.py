@@ -1,7 +1,8 @@
-"""Make the parts of the client that are copies: its blocking verbs, and the rules of reading a batch.
+"""Make the parts of the client that are copies: its blocking verbs, the rules of reading a batch, and of addresses.
 
     python -m tools.client_sync
 
+`client/perennial/public_address.py` is `core/public_address.py`: which addresses are of the public Internet.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every verb is written once;
 `waiting.py` alone is written by hand on both sides. `client/perennial/pack/rules` is `core/ingest/rules`, so that a
 folder is read as the archive of it would be. A test fails while a copy is not what this writes.
@@ -13,6 +14,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
+ADDRESSES, ADDRESSES_COPY = RULES.parents[1] / "public_address.py", PACKAGE / "public_address.py"
 BY_HAND = {"__init__.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -34,6 +36,7 @@ def main() -> None:
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
+    ADDRESSES_COPY.write_text(ADDRESSES.read_text())
     for name, text in copy_rules().items():
         file = RULES_COPY / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,19 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
         yield show
 
 
+@contextmanager
+def shown_listing(is_wanted: bool) -> Iterator[Progress | None]:
+    """What to call while a source beyond the disk is listed, with entries that are listed and all: draws a bar."""
+    with _bars(is_wanted, is_bytes=False) as bars:
+        if bars is None:
+            yield None
+            return
+        row = bars.add_task("listing", total=None)
+        yield lambda done, total: bars.update(
+            row, completed=done, total=total or None, description=f"listing: {done:,}"
+        )
+
+
 def share(job: Job) -> float:
     """How far a job is, 0 to 1."""
     if job.state == "succeeded":

@@ -114,6 +114,12 @@ class PackedSource:
         with _said():
             return self.batch.sha256()
 
+    def identity(self) -> str:
+        """What says that these are the same bytes."""
+        own = getattr(self.batch, "identity", None)
+        with _said():
+            return str(own()) if own is not None else f"{self.batch.size}:{self.batch.sha256()}"
+
     def describe(self) -> str:
         """One sentence: how many images of which classes, and what they come from."""
         with _said():
@@ -134,7 +140,7 @@ def _said() -> Iterator[None]:
 
 
 BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
-"""An archive, its bytes, a folder or data set, images by class, or what `perennial.pack.open_batch` has opened."""
+"""An archive, its bytes, a folder or data set, `s3://…`, images by class, or what `pack.open_batch` has opened."""
 
 
 def source_of(batch: BatchIn, **options: Any) -> Source:
@@ -152,8 +158,12 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
         return BytesSource(batch, _reading(options))
     if isinstance(batch, Mapping):
         return _packed(batch, options)
+    from perennial.pack.remote.address import is_address
+
     if not isinstance(batch, (str, os.PathLike)):
         return batch if isinstance(batch, (BytesSource, FileSource, PackedSource)) else PackedSource(batch)
+    if isinstance(batch, str) and is_address(batch):
+        return _packed(batch, options)
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")

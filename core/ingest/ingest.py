@@ -99,7 +99,9 @@ def ingest(
         pool.start()  # it loads its libraries while the directory is read
         with opened(archive) as fd:
             check_size(fd, limits)
-            listed, source = reader_of(media_type).open(fd, archive.absolute(), limits, scratch)
+            listed, source = reader_of(media_type).open(
+                fd, archive.absolute(), limits, scratch, reading.options.names
+            )
             contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
         class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)

@@ -63,7 +63,7 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
     """
     with opened(path) as fd:
         check_size(fd, limits)
-        contents = reader_of(media_type).list(fd, limits).laid_out(limits, reading)
+        contents = reader_of(media_type).list(fd, limits, reading.options.names).laid_out(limits, reading)
     layout = contents.layout
     classes, n_train, n_test = layout.counts()
     return Directory(

@@ -70,20 +70,23 @@ class Reader:
         """Whether an upload that begins with these bytes (up to 1024) is of this format."""
         raise NotImplementedError
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
         """What the archive at descriptor `fd` holds, by its directory: no image is decoded.
 
-        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the
-        limits.
+        names: the encoding of names that do not say theirs, where the format knows such. Raises ArchiveHostile,
+        ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
         """
         raise NotImplementedError
 
-    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """The same contents, and the file in which their offsets count: the archive itself (`path`), or one
-        that is
-        made of it in the folder `scratch`. Raises as `list` does."""
+    def open(
+        self, fd: int, path: Path, limits: Limits, scratch: Path, names: str = ""
+    ) -> tuple[Contents, Path]:
+        """The same contents, and the file in which their offsets count.
+
+        That is the archive itself (`path`), or one that is made of it in the folder `scratch`. Raises as `list`.
+        """
         del scratch
-        return self.list(fd, limits), path
+        return self.list(fd, limits, names), path
 
 
 def arranged(fd: int, members: Members, limits: Limits) -> Contents:

@@ -13,11 +13,14 @@ from typing import Any
 
 import click
 
+from perennial.bars import shown_listing
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import complain, fields, say
 from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
+from perennial.pack.remote.address import is_address
+from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
@@ -29,7 +32,7 @@ WORTH_SAYING_S = 10.0
 
 @command("submit", short_help="Send a batch of labelled images and follow its job.")
 @click.argument("model")
-@click.argument("batch", metavar="PATH|-")
+@click.argument("batch", metavar="PATH|s3://…|-")
 @click.option("--name", metavar="NAME", help="Name of the batch; default: that of the file or folder.")
 @RECIPE
 @click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
@@ -44,6 +47,9 @@ WORTH_SAYING_S = 10.0
     metavar="NAME=VALUE",
     help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the adapter of a data set.",
 )
+@click.option(
+    "--allow-private", is_flag=True, help="URLs of a list may lead to private addresses, such as 10.0.0.1."
+)
 def submit(
     shell: Shell,
     model: str,
@@ -55,35 +61,42 @@ def submit(
     detach: bool,
     timeout: float | None,
     options: tuple[str, ...],
+    allow_private: bool,
 ) -> None:
     """Send a batch of labelled images to MODEL and follow its job.
 
-    PATH is an archive (zip, tar, npz), a folder of folders of images, or a data set; - is an archive on standard input.
-    From 64 MiB on a batch that was cut off goes on where it was when the command is repeated.
+    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of https:// URLs and
+    labels; s3://bucket/prefix, gs:// and az:// are folders of a bucket; - is an archive on standard input. From 64
+    MiB on a batch that was cut off goes on where it was when the command is repeated.
     """
     with _file(batch) as path:
         client, is_shown = shell.client(), sys.stderr.isatty()
         chosen = dict(_pair(option) for option in options)
-        try:
-            source = source_of(path, **chosen)
-        except UndecidedBatch:
-            known = client.tasks.known_classes(model)
-            if not known:
-                raise
-            source = source_of(path, known_classes=known, **chosen)
-        if isinstance(source, PackedSource):
-            _ = source.size  # what is bad is known when every image has its size
-            complain(source.describe())
-            for warning in source.warnings:
-                complain(f"warning: {warning}")
+        if allow_private:
+            chosen["allow_private"] = True
+        with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
+            if progress is not None:
+                chosen["progress"] = progress
+            try:
+                source = source_of(path, **chosen)
+            except UndecidedBatch:
+                known = client.tasks.known_classes(model)
+                if not known:
+                    raise
+                source = source_of(path, known_classes=known, **chosen)
+        told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             report = client.tasks.check(model, source, recipe=recipe, progress=is_shown)
             shell.answer(report, lambda: _report(report))
             return
-        label = name or (None if batch == "-" else _label(path))
+        label = name or (None if batch == "-" else _label(batch))
         handle = client.submit(
             model, source, name=label, recipe=recipe, drop_duplicates=drop_duplicates, progress=is_shown
         )
+        if isinstance(source, PackedSource):  # what was found while it was sent
+            for warning in source.warnings:
+                if warning not in told:
+                    complain(f"warning: {warning}")
     for warning in handle.task.warnings if handle.task else ():
         complain(f"warning: {by_commands(warning)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
@@ -98,11 +111,10 @@ def submit(
 
 
 @contextmanager
-def _file(batch: str) -> Iterator[Path]:
-    """The path that was named; standard input as a file: it may have to be sent again, so it is kept until it
-    has arrived."""
+def _file(batch: str) -> Iterator[Path | str]:
+    """What was named; standard input as a file: it may have to be sent again, so it is kept until it has arrived."""
     if batch != "-":
-        yield Path(batch)
+        yield batch if is_address(batch) else Path(batch)
         return
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         path = Path(folder) / "batch.tar"
@@ -122,8 +134,19 @@ def _pair(option: str) -> tuple[str, Any]:
         return name, value
 
 
-def _label(path: Path) -> str:
-    name = path.resolve().name
+def _say_source(source: PackedSource) -> set[str]:
+    """Say what is sent and what is left out; the warnings that were said."""
+    _ = source.size  # what is bad is known when every image has its size
+    complain(source.describe())
+    for warning in source.warnings:
+        complain(f"warning: {warning}")
+    return set(source.warnings)
+
+
+def _label(batch: str) -> str:
+    if is_address(batch):
+        return batch.rstrip("/").rpartition("/")[2]
+    name = Path(batch).resolve().name
     for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
         name = name.removesuffix(ending)
     return name

@@ -14,6 +14,8 @@ from perennial.pack.batch import Batch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
 from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, kind_of
 from perennial.pack.memory import MappedImages
+from perennial.pack.remote.address import is_address
+from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import show
 
@@ -26,28 +28,33 @@ def open_batch(
     """A batch of what `source` holds; names and labels are read, images only where their sizes stand nowhere.
 
     Args:
-        source: a file or folder; the bytes of an archive that the service reads; or {class: [images]}, an image being
-            the bytes of its file or a path, or {"train": {class: [images]}, "test": {class: [images]}}.
+        source: a file or folder; `s3://bucket/prefix`, `gs://…` or `az://…`; the bytes of an archive that the service
+            reads; or {class: [images]}, an image being the bytes of its file or a path, or
+            {"train": {class: [images]}, "test": {class: [images]}}.
         kind: of a file or folder, where its look does not say: folder, csv, webdataset, parquet, imagefolder, coco,
-            yolo or archive.
+            yolo, urls or archive.
         options: `allow_outside=True` for paths and links that leave the folder (all kinds of files and folders);
             `max_bad=` the share of bad entries up to which the others are sent (all kinds but archives);
             `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
             `whole=True` for whole images instead of crops, `boxes="turned"` where boxes count the pixels of pictures
             turned as EXIF says (coco, yolo); `images=` folder (coco); `layout="folders"`, `one_class=True`,
-            `classes="level:1"`, `names_pattern=`, `table=`, `known_classes=[…]` (folder), `image=`, `label=` columns
-            (folder, csv), see `perennial.pack.folder`.
+            `classes="level:1"`, `names_pattern=`, `table=`, `known_classes=[…]` (folder, buckets), `image=`, `label=`
+            columns (folder, csv), see `perennial.pack.folder`; `max_entries=`, `progress=` (urls, buckets);
+            `allow_private=True` for URLs that lead to private addresses (urls); `endpoint=`, `profile=`,
+            `anonymous=True` (buckets).
 
     Raises:
         PackError: the source is of no known kind, or the service would refuse it.
         Undecided: a folder can be read in several ways.
-        ExtraMissing: a library of the extra `data` is needed.
+        ExtraMissing: a library of an extra is needed.
         TypeError: the kind has no such option.
     """
     if isinstance(source, bytes | Mapping):
         if options or kind not in (None, ARCHIVE if isinstance(source, bytes) else None):
             raise TypeError("kind and options are for files and folders")
         return Archive(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
+    if isinstance(source, str) and is_address(source):
+        return _of_bucket(source, kind, options)
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
@@ -67,3 +74,16 @@ def open_batch(
 def _is_of_folders(options: Mapping[str, Any]) -> bool:
     """Whether the options are those of a folder that is read by the service's own rules, whatever it looks like."""
     return options.get("layout") == "folders" or bool(options.get("names_pattern") or options.get("table"))
+
+
+def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
+    """The batch of what lies below the prefix of a bucket. Raises as `open_batch`."""
+    if kind not in (None, "folder"):
+        raise PackError(
+            f"A bucket is read as a folder of class folders, not as {show(kind)}: copy it to a disk, and send that."
+        )
+    known = list(inspect.signature(BucketImages).parameters)[1:]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise TypeError(f"A bucket has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    return TarBatch(BucketImages(address, **options))

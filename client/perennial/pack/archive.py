@@ -33,7 +33,6 @@ class Archive(Batch):
 
     def __init__(self, source: Path | bytes) -> None:
         """Raises PackError for what is no archive that the service reads."""
-        super().__init__([])
         self._source, self._seen = source, Seen()
         if isinstance(source, Path):
             self._seen.add(str(source))

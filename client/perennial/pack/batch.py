@@ -9,14 +9,16 @@ _CHUNK = 256 << 10
 
 
 class Batch(ABC):
-    """Bytes that can be read again, from any byte on: so an upload that was cut goes on without a temporary file.
+    """Bytes that can be read again, from any byte on: so an upload that was cut goes on without a temporary file."""
 
-    Attributes:
-        warnings: sentences for a person: what was left out, what to look at.
-    """
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences for a person: what was left out, what to look at."""
+        return []
 
-    def __init__(self, warnings: list[str]) -> None:
-        self.warnings = warnings
+    def identity(self) -> str:
+        """What says in a later run that the bytes are still the same. Raises as `read_chunks`."""
+        return f"{self.size}:{self.sha256()}"
 
     @property
     @abstractmethod

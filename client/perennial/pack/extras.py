@@ -1,4 +1,4 @@
-"""Libraries that only some kinds need: the extra `data`, `pip install 'perennial-client[data]'`."""
+"""Libraries that only some kinds need: of the extra `data`, or of `s3`, `gs` and `az`."""
 
 import importlib
 from types import ModuleType
@@ -6,12 +6,12 @@ from types import ModuleType
 from perennial.pack.errors import ExtraMissing
 
 
-def needed(module: str, purpose: str) -> ModuleType:
-    """Import a module of the extra. Raises ExtraMissing with the command that installs it."""
+def needed(module: str, purpose: str, extra: str = "data") -> ModuleType:
+    """Import a module of an extra. Raises ExtraMissing with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ExtraMissing(
             f"{purpose} needs {module.partition('.')[0]}, which is not installed: "
-            "pip install 'perennial-client[data]'"
+            f"pip install 'perennial-client[{extra}]'"
         ) from error

@@ -5,7 +5,7 @@ the one that an archive of the folder would be. Names stay as they are; where th
 service, labels go along as a list.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from perennial.pack.csv_file import MOST_ENTRIES, read_given, read_table, say_left_out
@@ -15,7 +15,7 @@ from perennial.pack.images import Image
 from perennial.pack.name_patterns import match_table
 from perennial.pack.names import normal, wrong_path
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, plan_batch, plan_table
+from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
 from perennial.pack.text import count, listed, show
 
 _EXAMPLES = 3
@@ -58,41 +58,30 @@ class FolderImages(FileImages):
         """
         super().__init__(f"the folder {show(folder.name or folder)}", folder)
         given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
-        is_expression = bool(names_pattern) and "{label}" not in names_pattern
         options = read_given(
             {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
         root = Root(folder, allow_outside)
         names = list(root.walk())
-        if is_expression:
-            table_of_names = match_table(names_pattern, names)
-            plan = self._planned(
-                lambda: plan_table([normal(name) for name in names], options, table_of_names)
-            )
-        else:
-            plan = self._planned(
-                lambda: plan_batch(
-                    [normal(name) for name in names],
-                    options,
-                    lambda number: read_table(Path(root.path(names[number]))),
-                    lambda: known_classes,
-                    most_entries=MOST_ENTRIES,
-                )
-            )
+        plan = plan_folder(
+            names,
+            options,
+            lambda number: read_table(Path(root.path(names[number]))),
+            known_classes,
+            show(folder),
+        )
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add(
                     name, plan.classes[number], ("test" if is_test else "train") if plan.has_parts else ""
                 )
         _refuse_twins([row.name for row in self.rows])
-        self.listed = not self._names_say_all(plan)
-        self._warn(plan, root.hidden)
-
-    def _planned(self, make: Callable[[], Plan]) -> Plan:
-        try:
-            return make()
-        except RuleError as error:
-            raise (Undecided if error.remedies else PackError)(f"{show(self._folder)}: {error}") from error
+        self.listed = not names_say_all(plan, self.rows)
+        self.warnings += say_plan(plan, self.listed)
+        if root.hidden:
+            self.warnings.append(
+                f"{count(len(root.hidden), 'hidden folder')} left out: {listed(root.hidden, _EXAMPLES)}."
+            )
 
     def _add(self, name: str, label: str, part: str) -> None:
         wrong = wrong_path(name)
@@ -101,34 +90,50 @@ class FolderImages(FileImages):
         self.add_file(name)
         self.rows.append(Image(name, label, part))
 
-    def _names_say_all(self, plan: Plan) -> bool:
-        """Whether the service reads the same classes and parts from the names alone, without what is left out."""
-        if plan.kind not in ("folders", "split"):
-            return False
-        try:
-            sent = plan_batch([normal(row.name) for row in self.rows], ReadingOptions(), _nothing)
-        except RuleError:
-            return False
-        labels = [sent.classes[number] if number != IGNORED else None for number in sent.of]
-        return labels == [row.label for row in self.rows] and sent.test == bytes(
-            row.part == "test" for row in self.rows
-        )
 
-    def _warn(self, plan: Plan, hidden: list[str]) -> None:
-        for reason, number in plan.reasons.items():
-            if reason != LEFT_BEHIND:
-                examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
-                more = f" and {number - len(examples):,} more" if number > len(examples) else ""
-                named = f": {listed(examples)}{more}" if examples else ""
-                self.warnings.append(f"{count(number, 'file')} left out ({reason}){named}.")
-        if hidden:
-            self.warnings.append(
-                f"{count(len(hidden), 'hidden folder')} left out: {listed(hidden, _EXAMPLES)}."
-            )
-        self.warnings += plan.warnings
-        self.warnings += say_left_out(plan.bad_entries)
-        if self.listed:
-            self.warnings += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
+def plan_folder(
+    names: Sequence[str], options: ReadingOptions, read: Read, known_classes: Collection[str], where: str
+) -> Plan:
+    """How the files of a folder are read, wherever it is; `where`: what it is called in a sentence.
+
+    Raises PackError; Undecided where an option is needed.
+    """
+    own = [normal(name) for name in names]
+    pattern = options.names_pattern
+    try:
+        if pattern and "{label}" not in pattern:
+            return plan_table(own, options, match_table(pattern, list(names)))
+        return plan_batch(own, options, read, lambda: known_classes, most_entries=MOST_ENTRIES)
+    except RuleError as error:
+        raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
+
+
+def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
+    """Whether the service reads the same classes and parts from the names alone, without what is left out."""
+    if plan.kind not in ("folders", "split"):
+        return False
+    try:
+        sent = plan_batch([normal(row.name) for row in rows], ReadingOptions(), _nothing)
+    except RuleError:
+        return False
+    labels = [sent.classes[number] if number != IGNORED else None for number in sent.of]
+    return labels == [row.label for row in rows] and sent.test == bytes(row.part == "test" for row in rows)
+
+
+def say_plan(plan: Plan, is_listed: bool) -> list[str]:
+    """What is left out, and what a person should look at; with labels in a list also what the names would say."""
+    said = []
+    for reason, number in plan.reasons.items():
+        if reason != LEFT_BEHIND:
+            examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
+            more = f" and {number - len(examples):,} more" if number > len(examples) else ""
+            named = f": {listed(examples)}{more}" if examples else ""
+            said.append(f"{count(number, 'file')} left out ({reason}){named}.")
+    said += plan.warnings
+    said += say_left_out(plan.bad_entries)
+    if is_listed:
+        said += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
+    return said
 
 
 def _nothing(number: int) -> bytes:

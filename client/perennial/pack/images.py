@@ -38,6 +38,10 @@ class Images(ABC):
         self.rows: list[Image] = []
         self.warnings: list[str] = []
 
+    def identity(self) -> str:
+        """What says that the bytes are still the same, where that is known without reading them; else empty."""
+        return ""
+
     @abstractmethod
     def sizes(self) -> "array[int]":
         """Bytes of every image. Called once.

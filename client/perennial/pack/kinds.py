@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perennial.pack.archive import looks_like_archive
+from perennial.pack.bad import MAX_BAD
 from perennial.pack.coco import annotations_among, looks_like_coco, open_coco
 from perennial.pack.csv_file import TableImages
 from perennial.pack.errors import PackError
@@ -15,6 +16,8 @@ from perennial.pack.images import Images
 from perennial.pack.names import CSV_NAME, is_image
 from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
 from perennial.pack.parquet import ParquetImages, parquet_among
+from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
+from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
 from perennial.pack.rules.foreign import kinds_among, what_is
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.text import count, listed, show
@@ -32,6 +35,21 @@ def _open_csv(
     return TableImages(table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside)
 
 
+def _open_urls(
+    source: Path,
+    *,
+    allow_private: bool = False,
+    max_entries: int = MAX_ENTRIES,
+    max_bad: float = MAX_BAD,
+    progress: Progress | None = None,
+) -> Images:
+    from perennial.pack.remote.urls import UrlImages  # what speaks HTTP takes a moment to import
+
+    return UrlImages(
+        source, allow_private=allow_private, max_entries=max_entries, max_bad=max_bad, progress=progress
+    )
+
+
 KINDS: dict[str, Callable[..., Images]] = {
     FOLDER: FolderImages,
     "csv": _open_csv,
@@ -40,13 +58,14 @@ KINDS: dict[str, Callable[..., Images]] = {
     "imagefolder": MetadataImages,
     "coco": open_coco,
     "yolo": open_yolo,
+    "urls": _open_urls,
 }
 """Name → what opens it: (path, **options of the kind) → Images."""
 
 _WHAT = (
     "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards (webdataset), "
-    "Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), and a zip, "
-    "tar, tar.gz or npz that the service reads itself (archive)"
+    "Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), a list of "
+    "https:// URLs and labels (urls), and a zip, tar, tar.gz or npz that the service reads itself (archive)"
 )
 
 
@@ -71,6 +90,8 @@ def _of_file(file: Path) -> str:
         raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
     if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):
         return "parquet"
+    if name.endswith(LIST_SUFFIXES) and looks_like_urls(file):
+        return "urls"
     if name.endswith((".csv", ".tsv")):
         return "csv"
     if name.endswith((".yaml", ".yml")) and looks_like_yolo(file):

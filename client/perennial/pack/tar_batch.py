@@ -31,7 +31,6 @@ class TarBatch(Batch):
     def __init__(self, images: Images) -> None:
         """Raises PackError for labels that the service would refuse."""
         labels.check(images.rows, images.origin)
-        super().__init__(images.warnings + _beyond_usual(images.rows))
         self._images = images
         if images.listed:
             _labels_csv(images)  # one that is too large is told before an image is read
@@ -40,6 +39,15 @@ class TarBatch(Batch):
     def size(self) -> int:
         """See Batch."""
         return self._starts[-1] + (_entry_bytes(CSV_NAME, len(self._csv)) if self._csv else 0) + len(tar.END)
+
+    @property
+    def warnings(self) -> list[str]:
+        """See Batch; of images that are fetched while they are sent, also what was found then."""
+        return self._images.warnings + _beyond_usual(self._images.rows)
+
+    def identity(self) -> str:
+        """See Batch; of images that are elsewhere by their versions, so that they are not read for it."""
+        return self._images.identity() or super().identity()
 
     def describe(self) -> str:
         """See Batch."""
@@ -64,7 +72,6 @@ class TarBatch(Batch):
         sizes = self._images.sizes()
         if len(sizes) < rows:  # images that cannot be read are left out
             labels.check(self._images.rows, self._images.origin)
-        self.warnings[:] = self._images.warnings + _beyond_usual(self._images.rows)
         return sizes
 
     @cached_property

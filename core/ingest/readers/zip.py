@@ -53,9 +53,9 @@ class ZipReader(Reader):
         """By the header of the first file, or, of an empty archive, of the end of the directory."""
         return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
-    def list(self, fd: int, limits: Limits) -> Contents:
+    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
         """By the directory at the end of the file."""
-        return arranged(fd, scan(fd, limits), limits)
+        return arranged(fd, scan(fd, limits, names=names), limits)
 
 
 @dataclass(frozen=True)

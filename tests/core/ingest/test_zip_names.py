@@ -10,9 +10,12 @@ import pytest
 from hostile_corpus import Entry, png, raw_zip
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.inspect import Directory
+from core.ingest.ingest import Ingested
+from core.ingest.inspect import Directory, inspect
+from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.readers.zip import scan
+from core.ingest.rules.entries import ReadingOptions
 from core.ingest.zip_names import likely_encoding
 
 Look = Callable[..., Directory]
@@ -149,3 +152,14 @@ def test_a_name_that_is_not_in_the_encoding_of_the_sender_is_told(tmp_path: Path
         ArchiveInvalid, match=r"is not in gbk, which names=gbk says\. Leave it out, or name another"
     ):
         named(tmp_path, zip_of([b"K\xff\xff/1.png"]), "gbk")
+
+
+def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
+    take: Callable[..., Ingested], tmp_path: Path
+) -> None:
+    (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
+    reading = Reading(ReadingOptions(names="cp866"))
+    assert inspect(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
+    taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
+    assert taken.classes == {"жук": 3}
+    assert taken.report["notes"] == ["3 names say no encoding and were read as cp866, as the sender said"]

@@ -1,0 +1,166 @@
+"""The images of a bucket, read as the folder that it would be on a disk."""
+
+from collections.abc import Collection
+
+from perennial.pack.bad import MAX_BAD
+from perennial.pack.csv_file import read_given
+from perennial.pack.errors import PackError
+from perennial.pack.folder import names_say_all, plan_folder, say_plan
+from perennial.pack.images import Image
+from perennial.pack.names import normal, numbered, wrong_path
+from perennial.pack.remote.address import Address, address_of
+from perennial.pack.remote.fetching import MAX_ENTRIES, MAX_ENTRY_BYTES, Changed, FetchedImages, Progress
+from perennial.pack.remote.names import is_safe_name
+from perennial.pack.remote.stores import Listed, StoreOptions, open_store
+from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.plan import IGNORED, Plan
+from perennial.pack.rules.tables import MAX_TABLE_BYTES
+from perennial.pack.text import count, show
+
+_MOST_PAGES = 5000
+"""Of a listing: pages may be empty, and their number bounded all the same."""
+
+
+class BucketImages(FetchedImages):
+    """The images below a prefix, in the order of their keys."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        endpoint: str = "",
+        profile: str = "",
+        anonymous: bool = False,
+        layout: str = "auto",
+        one_class: bool = False,
+        classes: str = "",
+        image: str = "",
+        label: str = "",
+        table: str = "",
+        names_pattern: str = "",
+        known_classes: Collection[str] = (),
+        max_entries: int = MAX_ENTRIES,
+        max_bad: float = MAX_BAD,
+        progress: Progress | None = None,
+    ) -> None:
+        """List the bucket; no object is read but label tables.
+
+        Args:
+            endpoint: URL of another service that speaks the protocol (s3, gs).
+            profile: of the AWS configuration (s3).
+            anonymous: without credentials.
+            layout, one_class, classes, image, label, table, names_pattern, known_classes: as of a folder, see
+                `perennial.pack.folder`.
+            max_entries: keys at most.
+            max_bad: the share of objects that may be bad.
+            progress: called with the number of keys that are listed.
+
+        Raises:
+            PackError: the bucket cannot be listed, has more keys, or holds no labelled images.
+            Undecided: one of the options is needed.
+            ExtraMissing: a library is needed.
+        """
+        self._address: Address = address_of(address)
+        super().__init__(f"{show(str(self._address))}", max_bad)
+        self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
+        self._objects: list[Listed] = []
+        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        options = read_given(
+            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+        )
+        found = self._names(max_entries, progress)
+        names = sorted(found)
+        plan = self._planned(names, found, options, known_classes)
+        for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
+            if number != IGNORED:
+                self._add(
+                    name,
+                    found[name],
+                    plan.classes[number],
+                    ("test" if is_test else "train") if plan.has_parts else "",
+                )
+        self.listed = not names_say_all(plan, self.rows)
+        self._said = say_plan(plan, self.listed)
+        self.say_what_is_bad()
+
+    def _planned(
+        self,
+        names: list[str],
+        found: dict[str, Listed],
+        options: ReadingOptions,
+        known_classes: Collection[str],
+    ) -> Plan:
+        def read(number: int) -> bytes:
+            table = found[names[number]]
+            if table.size > MAX_TABLE_BYTES:
+                raise RuleError(
+                    f"The object {show(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large"
+                )
+            try:
+                return self._store.read(table)
+            except Changed as changed:
+                raise RuleError(f"The object {show(table.key)} {changed}.") from changed
+
+        return plan_folder(names, options, read, known_classes, self.origin)
+
+    def _add(self, name: str, listed: Listed, label: str, part: str) -> None:
+        size = listed.size
+        if not 0 < size <= MAX_ENTRY_BYTES:
+            self._bad.add(
+                f"The object {show(listed.key)}", f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}"
+            )
+            return
+        self._objects.append(listed)
+        self._sizes.append(size)
+        folder, _, base = name.rpartition("/")
+        if not is_safe_name(base):
+            name = f"{folder}/{numbered(len(self.rows))}".removeprefix("/")
+        self.rows.append(Image(name, label, part))
+
+    def _names(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
+        """The objects by their names in the batch; what cannot be one is bad. Raises PackError."""
+        found: dict[str, Listed] = {}
+        keys = 0
+        for number, page in enumerate(self._store.pages()):
+            keys += len(page)
+            if keys > max_entries or number > _MOST_PAGES:
+                raise PackError(
+                    f"{self.origin} has more than {count(max_entries, 'key')}. Name a longer prefix and send it in "
+                    f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
+                )
+            for listed in page:
+                self._take(listed, found)
+            if progress is not None:
+                progress(keys, 0)
+        if not found:
+            what = "no object that can be sent" if keys else "no objects; is the prefix a folder?"
+            raise PackError(f"{self.origin} has {what}")
+        return found
+
+    def _take(self, listed: Listed, found: dict[str, Listed]) -> None:
+        prefix = self._address.prefix
+        name = listed.key.removeprefix(prefix)
+        if name.endswith("/") and not listed.size:
+            return  # what consoles make as a folder
+        where = f"The object {show(listed.key)}"
+        wrong = wrong_path(name)
+        if not listed.key.startswith(prefix):
+            self._bad.add(where, "is not below the prefix")
+        elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
+            self._bad.add(where, wrong or "has an empty part, or “.”, in its key")
+        elif normal(name) in found:
+            self._bad.add(where, "is listed twice")
+        else:
+            found[normal(name)] = listed
+
+    def fetch(self, number: int) -> bytes:
+        """See FetchedImages."""
+        return self._store.read(self._objects[number])
+
+    def where(self, number: int) -> str:
+        """See FetchedImages."""
+        return f"The object {show(self._objects[number].key)}"
+
+    def version(self, number: int) -> str:
+        """Its ETag or generation."""
+        return self._objects[number].version

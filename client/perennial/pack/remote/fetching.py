@@ -1,0 +1,122 @@
+"""Images that are fetched one by one while they are sent, some ahead of the sending.
+
+What the tar says of an image, its name and size, has been sent before its bytes are asked for. An image that is not
+what was listed therefore keeps its place with zeros in it: it is said to be bad here, and the service finds that it is
+none.
+"""
+
+import hashlib
+from abc import abstractmethod
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from perennial.pack.bad import BadEntries
+from perennial.pack.errors import SourceChanged
+from perennial.pack.images import Images
+
+AT_ONCE = 8
+"""Entries that are asked for side by side."""
+MAX_AHEAD_BYTES = 64 << 20
+"""Of entries that have been fetched and not sent; one entry may be larger."""
+MAX_ENTRIES = 500_000
+MAX_ENTRY_BYTES = 1 << 30
+_ZEROS = 1 << 20
+Progress = Callable[[int, int], None]
+"""Called with the entries that are listed, and how many there are, 0 while nobody knows."""
+
+
+class Changed(Exception):
+    """An entry is not what was listed; the message is the end of a sentence."""
+
+
+class FetchedImages(Images):
+    """Images of which the sizes are known, and the bytes are elsewhere."""
+
+    def __init__(self, origin: str, max_bad: float) -> None:
+        super().__init__(origin)
+        self._bad = BadEntries(origin, max_bad)
+        self._sizes = array("q")
+        self._said: list[str] = []
+        self._empty: set[int] = set()
+        self._is_read = False
+
+    @abstractmethod
+    def fetch(self, number: int) -> bytes:
+        """The bytes of an image, as it was listed. Raises Changed; PackError for what ends the batch."""
+
+    @abstractmethod
+    def where(self, number: int) -> str:
+        """What names an image in a sentence."""
+
+    @abstractmethod
+    def version(self, number: int) -> str:
+        """What is another text when the image has been replaced."""
+
+    def identity(self) -> str:
+        """What says in a later run that the bytes are still the same, without reading them."""
+        digest = hashlib.sha256()
+        for number, row in enumerate(self.rows):
+            digest.update(
+                f"{row!r} {self.where(number)!r} {self._sizes[number]} {self.version(number)!r}\n".encode()
+            )
+        return digest.hexdigest()
+
+    def sizes(self) -> "array[int]":
+        """As they were listed."""
+        return self._sizes
+
+    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+        """In order, a few fetched ahead. Raises SourceChanged where bytes were sent already that are others now."""
+        ahead: deque[tuple[int, Future[bytes | Changed]]] = deque()
+        waiting, following = 0, first
+        with ThreadPoolExecutor(AT_ONCE, "perennial-fetch") as pool:
+            try:
+                while ahead or following < len(self.rows):
+                    while following < len(self.rows) and len(ahead) < AT_ONCE:
+                        if ahead and waiting + self._sizes[following] > MAX_AHEAD_BYTES:
+                            break
+                        ahead.append((following, pool.submit(self._fetched, following)))
+                        waiting += self._sizes[following]
+                        following += 1
+                    number, future = ahead.popleft()
+                    found = future.result()
+                    waiting -= self._sizes[number]
+                    if isinstance(found, bytes):
+                        yield (found,)
+                    else:
+                        yield self._without(number, found, is_cut=number == first > 0)
+            finally:
+                for _, future in ahead:
+                    future.cancel()
+        self._is_read |= first == 0
+
+    def _fetched(self, number: int) -> bytes | Changed:
+        if number in self._empty:
+            return Changed("")
+        try:
+            content = self.fetch(number)
+        except Changed as changed:
+            return changed
+        if len(content) == self._sizes[number]:
+            return content
+        has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
+        return Changed(f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}")
+
+    def _without(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
+        """Zeros in the place of an image. Raises SourceChanged, and PackError beyond the share that may be bad."""
+        if number not in self._empty:
+            if self._is_read or is_cut:
+                raise SourceChanged(f"{self.where(number)} {changed}. Let it settle, and submit it again.")
+            self._empty.add(number)
+            self._bad.add(self.where(number), str(changed))
+            self.say_what_is_bad()
+        left = self._sizes[number]
+        while left > 0:
+            yield bytes(min(left, _ZEROS))
+            left -= _ZEROS
+
+    def say_what_is_bad(self) -> None:
+        """Say what is left out, of what is known by now. Raises PackError where too much is."""
+        self.warnings[:] = [*self._bad.check(len(self.rows) - len(self._empty)), *self._said]

@@ -1,0 +1,13 @@
+"""Names of members of a batch, of names that strangers chose."""
+
+from perennial.errors import BadAnswer
+from perennial.guard import safe_filename
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether a name makes a file in its folder and nowhere else, on every system."""
+    try:
+        safe_filename(name)
+    except BadAnswer:
+        return False
+    return True

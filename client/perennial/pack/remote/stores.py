@@ -1,0 +1,252 @@
+"""Buckets of S3, Google Cloud and Azure, through fsspec's implementations and the user's own credentials.
+
+A listing comes page by page and keeps nothing; an object is read only as the one that was listed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from perennial.pack.errors import PackError
+from perennial.pack.extras import needed
+from perennial.pack.remote.address import Address
+from perennial.pack.remote.fetching import Changed
+from perennial.pack.text import show
+
+PAGE_KEYS = 1000
+
+
+class Listed(NamedTuple):
+    """An object of a listing: its key, its bytes, and its version (an ETag or a generation)."""
+
+    key: str
+    size: int
+    version: str
+
+
+class StoreOptions(NamedTuple):
+    """endpoint: URL of another service that speaks the same; profile: of the AWS configuration; anonymous: without
+    credentials, as public buckets are read."""
+
+    endpoint: str = ""
+    profile: str = ""
+    anonymous: bool = False
+
+
+class Store(ABC):
+    """One bucket."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
+
+    def pages(self) -> Iterator[list[Listed]]:
+        """The objects below the prefix, page by page. Raises PackError where it cannot be listed."""
+        token: str | None = None
+        while True:
+            try:
+                rows, following = self._page(token)
+            except self.errors as error:
+                raise PackError(
+                    f"{show(str(self.address))} cannot be listed: {_words(error)}. Are the name and the credentials "
+                    "right? They are those of the tools of your cloud."
+                ) from error
+            yield rows
+            if not following:
+                return
+            if following == token:
+                raise PackError(
+                    f"The listing of {show(str(self.address))} comes to no end: it repeats a page."
+                )
+            token = following
+
+    def read(self, listed: Listed) -> bytes:
+        """The bytes of an object, one more at most than it had. Raises Changed, and PackError."""
+        try:
+            return self._read(listed, listed.size + 1)
+        except FileNotFoundError:
+            raise Changed("is there no more, or has been replaced") from None
+        except self.errors as error:
+            if self._is_changed(error):
+                raise Changed("has been replaced") from error
+            raise PackError(
+                f"The object {show(listed.key)} of {show(str(self.address))} cannot be read: {_words(error)}. Send the "
+                "batch again: what has arrived is kept."
+            ) from error
+
+    @abstractmethod
+    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+        """A page of the listing, and the token of the next."""
+
+    @abstractmethod
+    def _read(self, listed: Listed, most: int) -> bytes:
+        """The first `most` bytes of the version that was listed."""
+
+    def _is_changed(self, error: Exception) -> bool:
+        """Whether an error says that there is another version by now."""
+        del error
+        return False
+
+
+class S3Store(Store):
+    """A bucket of Amazon S3, or of what speaks its protocol."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        super().__init__(address)
+        s3fs = needed("s3fs", "A bucket of S3", "s3")
+        botocore = needed("botocore.exceptions", "A bucket of S3", "s3")
+        self.errors = (*self.errors, botocore.BotoCoreError, botocore.ClientError)
+        self._sync = needed("fsspec.asyn", "A bucket of S3", "s3").sync
+        given: dict[str, Any] = {"anon": options.anonymous}
+        if options.endpoint:
+            given["endpoint_url"] = options.endpoint
+        if options.profile:
+            given["profile"] = options.profile
+        self._fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+
+    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+        more = {"ContinuationToken": token} if token else {}
+        found = self._fs.call_s3(
+            "list_objects_v2",
+            Bucket=self.address.bucket,
+            Prefix=self.address.prefix,
+            MaxKeys=PAGE_KEYS,
+            **more,
+        )
+        rows = [
+            Listed(row["Key"], int(row["Size"]), row.get("ETag", "")) for row in found.get("Contents", ())
+        ]
+        return rows, found.get("NextContinuationToken") if found.get("IsTruncated") else None
+
+    def _read(self, listed: Listed, most: int) -> bytes:
+        match = {"IfMatch": listed.version} if listed.version else {}
+        found = self._fs.call_s3("get_object", Bucket=self.address.bucket, Key=listed.key, **match)
+        content: bytes = self._sync(self._fs.loop, _first_bytes, found["Body"], most)
+        return content
+
+    def _is_changed(self, error: Exception) -> bool:
+        code = str(getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", ""))
+        return code in ("412", "PreconditionFailed", "404", "NoSuchKey")
+
+
+class GoogleStore(Store):
+    """A bucket of Google Cloud Storage."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        super().__init__(address)
+        gcsfs = needed("gcsfs", "A bucket of Google Cloud", "gs")
+        google = needed("google.auth.exceptions", "A bucket of Google Cloud", "gs")
+        http = needed("gcsfs.retry", "A bucket of Google Cloud", "gs")
+        aiohttp = needed("aiohttp", "A bucket of Google Cloud", "gs")
+        self.errors = (*self.errors, google.GoogleAuthError, http.HttpError, aiohttp.ClientError)
+        given: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
+        if options.endpoint:
+            given["endpoint_url"] = options.endpoint
+        self._fs = gcsfs.GCSFileSystem(
+            access="read_only", use_listings_cache=False, skip_instance_cache=True, **given
+        )
+
+    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+        found = self._fs.call(
+            "GET",
+            "b/{}/o",
+            self.address.bucket,
+            prefix=self.address.prefix,
+            maxResults=PAGE_KEYS,
+            json_out=True,
+            **({"pageToken": token} if token else {}),
+        )
+        rows = [
+            Listed(row["name"], int(row["size"]), str(row["generation"])) for row in found.get("items", ())
+        ]
+        return rows, found.get("nextPageToken")
+
+    def _read(self, listed: Listed, most: int) -> bytes:
+        path = f"{self.address.bucket}/{listed.key}"
+        content: bytes = self._fs.cat_file(path, start=0, end=most, generation=listed.version)
+        return content
+
+
+class AzureStore(Store):
+    """A container of Azure Blob Storage."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        super().__init__(address)
+        adlfs = needed("adlfs", "A container of Azure", "az")
+        azure = needed("azure.core.exceptions", "A container of Azure", "az")
+        self._core = needed("azure.core", "A container of Azure", "az")
+        self._sync = needed("fsspec.asyn", "A container of Azure", "az").sync
+        self.errors = (*self.errors, azure.AzureError)
+        self._changes = (azure.ResourceModifiedError, azure.ResourceNotFoundError)
+        if options.endpoint:
+            raise PackError(
+                "az:// has no endpoint=; name another service in AZURE_STORAGE_CONNECTION_STRING."
+            )
+        given = {"anon": True} if options.anonymous else {}
+        try:
+            self._fs = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+        except ValueError as error:
+            raise PackError(
+                f"{show(str(address))} cannot be opened: {_words(error)}. Set AZURE_STORAGE_ACCOUNT_NAME, and a key or "
+                "a token as the tools of Azure take it, or AZURE_STORAGE_CONNECTION_STRING."
+            ) from error
+
+    def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
+        found: tuple[list[Listed], str | None] = self._sync(self._fs.loop, self._page_of, token)
+        return found
+
+    async def _page_of(self, token: str | None) -> tuple[list[Listed], str | None]:
+        client = self._fs.service_client.get_container_client(self.address.bucket)
+        listing = client.list_blobs(name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS)
+        pages = listing.by_page(token)
+        async for page in pages:
+            return [Listed(one.name, one.size, one.etag) async for one in page], pages.continuation_token
+        return [], None
+
+    def _read(self, listed: Listed, most: int) -> bytes:
+        content: bytes = self._sync(self._fs.loop, self._bytes_of, listed, most)
+        return content
+
+    async def _bytes_of(self, listed: Listed, most: int) -> bytes:
+        client = self._fs.service_client.get_blob_client(self.address.bucket, listed.key)
+        condition = self._core.MatchConditions.IfNotModified
+        stream = await client.download_blob(
+            offset=0, length=most, etag=listed.version, match_condition=condition
+        )
+        content: bytes = await stream.readall()
+        return content
+
+    def _is_changed(self, error: Exception) -> bool:
+        return isinstance(error, self._changes)
+
+
+STORES: dict[str, Callable[[Address, StoreOptions], Store]] = {
+    "s3": S3Store,
+    "gs": GoogleStore,
+    "az": AzureStore,
+}
+
+
+def open_store(address: Address, options: StoreOptions) -> Store:
+    """The bucket of an address. Raises ExtraMissing, PackError."""
+    if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
+        raise PackError(f"The endpoint {show(options.endpoint)} is no URL such as https://s3.example.org.")
+    if options.profile and address.scheme != "s3":
+        raise PackError(f"{address.scheme}:// has no profile=; that is of s3.")
+    return STORES[address.scheme](address, options)
+
+
+async def _first_bytes(body: Any, most: int) -> bytes:
+    """Up to `most` bytes of a body, which is closed: a longer one is not read."""
+    pieces, left = [], most
+    try:
+        while left and (piece := await body.read(min(left, 1 << 20))):
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        body.close()
+    return b"".join(pieces)
+
+
+def _words(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:300].rstrip(".")

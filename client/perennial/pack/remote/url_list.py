@@ -1,0 +1,85 @@
+"""The lines of a list of URLs and labels."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from perennial.pack import parts
+from perennial.pack.errors import PackError
+from perennial.pack.remote.address import is_address
+from perennial.pack.text import show
+
+MAX_LIST_BYTES = 128 << 20
+LIST_SUFFIXES = (".csv", ".tsv", ".txt")
+UNKNOWN_PART = "?"
+_COLUMNS = ("url", "label", "split")
+
+
+class Row(NamedTuple):
+    """A line of the list; part: train, test, validation, UNKNOWN_PART or empty; where: file and line."""
+
+    url: str
+    label: str
+    part: str
+    where: str
+
+
+FORM = "each line is a URL and a label, such as https://example.org/1.jpg,cat, below the first line url,label"
+
+
+def is_elsewhere(source: Path | str) -> bool:
+    """Whether what a command names lies beyond the disk: an address, or a list of URLs."""
+    if isinstance(source, str):
+        return is_address(source)
+    is_list = source.suffix.lower() in LIST_SUFFIXES and source.is_file()
+    return is_list and looks_like_urls(source)
+
+
+def looks_like_urls(file: Path) -> bool:
+    """Whether a text file begins as a list of URLs does."""
+    try:
+        with file.open(encoding="utf-8-sig", errors="replace") as text:
+            first = text.readline(10_000).strip().lower()
+    except OSError:
+        return False
+    cells = [cell.strip().strip('"') for cell in first.replace("\t", ",").split(",")]
+    return first.startswith(("https://", "http://")) or ("url" in cells and "label" in cells)
+
+
+def rows_of(file: Path) -> Iterator[Row]:
+    """The lines of the file. Raises PackError."""
+    try:
+        if file.stat().st_size > MAX_LIST_BYTES:
+            raise PackError(f"{show(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it.")
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            first = text.readline()
+            text.seek(0)
+            reader = csv.reader(text, delimiter="\t" if "\t" in first else ",")
+            columns: list[str] | None = None
+            for cells in reader:
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if columns is None:
+                    names = [cell.strip().lower() for cell in cells]
+                    columns = names if "url" in names else [*_COLUMNS]
+                    if "url" in names:
+                        if "label" not in names:
+                            raise PackError(f"The first line of {show(file)} names no column label: {FORM}.")
+                        continue
+                yield _row(cells, columns, f"Line {reader.line_num} of {show(file.name)}")
+    except OSError as error:
+        raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise PackError(f"{show(file)} is not UTF-8; save it as “CSV UTF-8”.") from error
+    except csv.Error as error:
+        raise PackError(f"{show(file)} is not valid CSV: {error}.") from error
+
+
+def _row(cells: list[str], columns: list[str], where: str) -> Row:
+    found = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
+    split = found.get("split", "")
+    part = parts.part_of(split)
+    return Row(
+        found.get("url", ""), found.get("label", ""), part if part or not split else UNKNOWN_PART, where
+    )

@@ -1,0 +1,182 @@
+"""A list of `https://` URLs and labels, `url,label[,split]`: each image is fetched while it is sent."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from perennial.pack import parts
+from perennial.pack.bad import MAX_BAD
+from perennial.pack.errors import PackError
+from perennial.pack.images import Image
+from perennial.pack.labels import normal_label
+from perennial.pack.names import numbered
+from perennial.pack.remote.fetching import AT_ONCE, MAX_ENTRIES, Changed, FetchedImages, Progress
+from perennial.pack.remote.https import Fetcher, Unfetchable, https_target
+from perennial.pack.remote.names import is_safe_name
+from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, rows_of
+from perennial.pack.text import count, show
+
+MAX_IMAGE_BYTES = 256 << 20
+_TRIES = 3
+_PAUSE_S = 0.5
+_SAID = "sha256:"
+_NO_LABELS = ("", "nan", "-1")
+_T = TypeVar("_T")
+
+
+class _Found(NamedTuple):
+    """What there is at the URL of a row: its bytes, and its ETag, time or digest."""
+
+    row: Row
+    size: int
+    version: str
+
+
+class UrlImages(FetchedImages):
+    """The images that a list names, in its order."""
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        allow_private: bool = False,
+        max_entries: int = MAX_ENTRIES,
+        max_bad: float = MAX_BAD,
+        progress: Progress | None = None,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        """Read the list, and ask for the size of each image.
+
+        Args:
+            allow_private: URLs may lead to private addresses.
+            max_entries: lines at most.
+            max_bad: the share of lines that may be bad.
+            progress: called with the number of images that were asked for, and of all.
+            fetcher: how URLs are fetched.
+
+        Raises:
+            PackError: the file is no such list, or too much of it is bad.
+        """
+        super().__init__(f"the list {show(file.name)}", max_bad)
+        self._fetcher = fetcher or Fetcher(allow_private)
+        self._found: list[_Found] = []
+        rows = self._listed(file, max_entries)
+        as_taken = parts.joined((row.part for row in rows), show(file))
+        for found in self._asked(rows, progress):
+            self._found.append(found)
+            self._sizes.append(found.size)
+            tail = found.row.url.partition("?")[0].rpartition("/")[2]
+            name = numbered(len(self.rows), tail if tail and is_safe_name(tail) else "")
+            self.rows.append(Image(name, normal_label(found.row.label), as_taken[found.row.part]))
+        self.say_what_is_bad()
+
+    def _listed(self, file: Path, max_entries: int) -> list[Row]:
+        """The lines that name a URL and a label, each URL once. Raises PackError."""
+        rows: list[Row] = []
+        seen: set[str] = set()
+        unlabelled = 0
+        for row in rows_of(file):
+            if len(seen) >= max_entries:
+                raise PackError(
+                    f"{show(file)} has more than {count(max_entries, 'line')}. Send it in several batches, or raise "
+                    f"the limit with -o max_entries={max_entries * 2}."
+                )
+            try:
+                https_target(row.url)
+            except Unfetchable as error:
+                self._bad.add(row.where, f"names {show(row.url)}, which {error}")
+                continue
+            if row.url in seen:
+                self._bad.add(row.where, f"names {show(row.url)}, which the list has named already")
+            elif row.part == UNKNOWN_PART:
+                self._bad.add(row.where, "has a split that is not train, test, validation or empty")
+            elif row.label.strip().lower() in _NO_LABELS:
+                unlabelled += 1
+            else:
+                rows.append(row)
+            seen.add(row.url)
+        if unlabelled:
+            self._said.append(f"{count(unlabelled, 'line')} without a label left out.")
+        if not rows:
+            self._bad.check(0)
+            raise PackError(f"{show(file)} lists no images: {FORM}.")
+        return rows
+
+    def _asked(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
+        """What there is at each URL, in order; what cannot be had is bad."""
+        with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
+            done = 0
+            for some in _batched(rows):
+                for row, found in zip(some, pool.map(self._ask, some), strict=True):
+                    done += 1
+                    if isinstance(found, _Found):
+                        yield found
+                    else:
+                        self._bad.add(row.where, f"names {show(row.url)}, which {found}")
+                if progress is not None:
+                    progress(done, len(rows))
+
+    def _ask(self, row: Row) -> _Found | Unfetchable:
+        try:
+            try:
+                head = _tried(lambda: self._fetcher.head(row.url))
+            except Unfetchable as error:
+                if not str(error).startswith("answers with status 4"):
+                    raise
+                head = None  # some servers answer to GET alone
+            if head is None or head.size is None:
+                _, content = _tried(lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1))
+                size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
+            else:
+                size, version = head.size, head.version
+        except Unfetchable as error:
+            return error
+        if not 0 < size <= MAX_IMAGE_BYTES:
+            more = "more than " if size > MAX_IMAGE_BYTES else ""
+            return Unfetchable(
+                f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to {MAX_IMAGE_BYTES:,}"
+            )
+        return _Found(row, size, version)
+
+    def fetch(self, number: int) -> bytes:
+        """See FetchedImages."""
+        found = self._found[number]
+        try:
+            head, content = _tried(lambda: self._fetcher.get(found.row.url, found.size + 1))
+        except Unfetchable as error:
+            raise Changed(str(error)) from error
+        if found.version.startswith(_SAID):
+            is_same = hashlib.sha256(content).hexdigest() == found.version.removeprefix(_SAID)
+        else:
+            is_same = not head.version or not found.version or head.version == found.version
+        if not is_same:
+            raise Changed("has been replaced since it was listed")
+        return content
+
+    def where(self, number: int) -> str:
+        """See FetchedImages."""
+        row = self._found[number].row
+        return f"{row.where}, {show(row.url)},"
+
+    def version(self, number: int) -> str:
+        """Its ETag, time or digest."""
+        return self._found[number].version
+
+
+def _batched(rows: list[Row]) -> Iterator[list[Row]]:
+    return (rows[at : at + 8 * AT_ONCE] for at in range(0, len(rows), 8 * AT_ONCE))
+
+
+def _tried(ask: Callable[[], _T]) -> _T:
+    """What is asked for, after pauses where an answer may come yet. Raises Unfetchable."""
+    for tried in range(_TRIES - 1):
+        try:
+            return ask()
+        except Unfetchable as error:
+            if not error.is_passing:
+                raise
+            time.sleep(_PAUSE_S * 2**tried)
+    return ask()
