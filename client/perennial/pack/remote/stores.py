@@ -134,7 +134,7 @@ class GoogleStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        gcsfs = needed("gcsfs", "A bucket of Google Cloud", "gs")
+        gcsfs = needed("gcsfs.core", "A bucket of Google Cloud", "gs")  # plain: no second protocol is tried
         google = needed("google.auth.exceptions", "A bucket of Google Cloud", "gs")
         http = needed("gcsfs.retry", "A bucket of Google Cloud", "gs")
         aiohttp = needed("aiohttp", "A bucket of Google Cloud", "gs")
