@@ -18,6 +18,7 @@ from PIL import Image, ImageFile
 from core.errors import ImageInvalid
 from core.ingest import first_decoding
 from core.ingest.image_file import Square, Unreadable, read_square
+from core.ingest.image_file.heic import load_library
 from core.ingest.resizing import LATEST, USUAL, Resizing
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     warnings.simplefilter("ignore")  # of odd metadata: the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     ImageFile.LOAD_TRUNCATED_IMAGES = False
+    load_library()  # before memory is limited
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)

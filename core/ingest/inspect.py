@@ -1,7 +1,7 @@
 """Before a batch is accepted: what its container's directory says.
 
-Counts, sizes, names, layout and labels; no image is decoded. The same walk is repeated by `ingest`, which
-gets everything that it needs to find an image again.
+Counts, sizes, names, layout and labels, and the kinds of images; none is decoded. The same walk is repeated by
+`ingest`, which gets everything that it needs to find an image again.
 """
 
 import os
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ArchiveInvalid, ArchiveTooLarge
+from core.ingest.first_look import NOTHING, FirstLook, look_at
 from core.ingest.layout import USUAL, Reading, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
@@ -25,7 +26,7 @@ class Directory:
     ignored: files left out; layout: `split`, `folders`, `csv`, `table` or `npz`; notes: remarks for a person;
     ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at;
     encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again;
-    bad_entries: the first entries of a label table that were left out.
+    bad_entries: the first entries of a label table that were left out; seen: what the images themselves show.
     """
 
     classes: dict[str, int]
@@ -42,6 +43,7 @@ class Directory:
     reading: StoredReading = field(default_factory=StoredReading)
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
+    seen: FirstLook = NOTHING
 
 
 @contextmanager
@@ -63,7 +65,11 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
     """
     with opened(path) as fd:
         check_size(fd, limits)
-        contents = reader_of(media_type).list(fd, limits, reading.options.names).laid_out(limits, reading)
+        reader = reader_of(media_type)
+        contents = reader.list(fd, limits, reading.options.names).laid_out(limits, reading)
+        fetch = reader.fetch(fd, contents, limits)
+        seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
+    seen.require_enough(reading.options.max_bad)
     layout = contents.layout
     classes, n_train, n_test = layout.counts()
     return Directory(
@@ -76,11 +82,12 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
         n_test > 0,
         tuple(layout.notes),
         tuple(layout.ignored_files),
-        tuple(layout.warnings),
+        (*layout.warnings, *seen.warnings()),
         not contents.arrays,
         stored_reading(reading.options, layout.decided_by),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
+        seen,
     )
 
 

@@ -79,6 +79,20 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
     return data
 
 
+def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
+    """The first `most` bytes of a file, checked as `read` does where these are all of it. Raises as it does."""
+    packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
+    if size <= most:
+        return read(fd, members.offsets[i], packed, size, method, members.crcs[i])
+    data = os.pread(fd, min(packed, most), members.offsets[i])
+    if method != DEFLATED:
+        return data
+    try:
+        return zlib.decompressobj(-15).decompress(data, most)
+    except zlib.error as error:
+        raise Damaged("its compressed data is damaged") from error
+
+
 def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int) -> None:
     """Copy one file's unpacked bytes to the file descriptor `out` in blocks of 1 MiB.
 

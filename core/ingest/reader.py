@@ -12,7 +12,7 @@ from typing import ClassVar
 from core.errors import ArchiveHostile
 from core.ingest.layout import USUAL, Layout, Reading, arrange
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, Members, SizeMismatch, read
+from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin
 from core.ingest.names import show
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
@@ -65,6 +65,8 @@ class Reader:
     name: ClassVar[str]
     media_types: ClassVar[tuple[str, ...]]
     special_of: ClassVar[str | None] = None
+    is_packed_whole: ClassVar[bool] = False
+    """Whether files can be read from front to back alone."""
 
     def sniff(self, first: bytes) -> bool:
         """Whether an upload that begins with these bytes (up to 1024) is of this format."""
@@ -77,6 +79,14 @@ class Reader:
         ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
         """
         raise NotImplementedError
+
+    def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+        """Read files of `list`: a function of a file's number, and of how many bytes are wanted at most.
+
+        Where the archive is packed as a whole, numbers must rise. The function raises Damaged and SizeMismatch.
+        """
+        del limits
+        return lambda number, most: read_begin(fd, contents.members, number, most)
 
     def open(
         self, fd: int, path: Path, limits: Limits, scratch: Path, names: str = ""

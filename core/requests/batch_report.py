@@ -78,6 +78,8 @@ def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Ba
             found.bad_entries,
             found.bad_entries_count,
         ),
+        "rejected": list(found.seen.first),
+        "rejected_count": found.seen.unreadable,
     }
 
 
@@ -126,7 +128,12 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
 
 def not_checked(found: Directory) -> list[str]:
     """What the names and sizes of a batch do not show, one sentence each."""
-    decoding = "Images were not decoded: damaged files and formats that cannot be read are found by the job."
+    decoding = "Images were not decoded: damaged files are found by the job."
+    if found.seen.is_sample:
+        decoding = (
+            f"Images were not decoded, and the kinds of {found.seen.looked:,} of {found.seen.images:,} looked at: "
+            "damaged files, and others that cannot be read, are found by the job."
+        )
     return [
         *([decoding] if found.encoded else []),
         "Images were not compared: duplicates, the same image under two classes, and test images that are in the "

@@ -30,6 +30,6 @@ def remove_expired(db: Database, store: Store) -> None:
             return
 
 
-def _expired(now: float, most: int) -> Select[tuple[str]]:
+def _expired(now: float, most: int) -> Select[str]:
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return select(Upload.id).where(Upload.expires_at <= now, free).order_by(Upload.expires_at).limit(most)

@@ -5,17 +5,12 @@ says (`irot`, `imir`), so its EXIF orientation is left aside: it says the same o
 """
 
 import io
+from functools import cache
 from typing import Any
 
 from PIL import AvifImagePlugin, Image
 
 from .unreadable import Unreadable
-
-try:
-    import pi_heif as _library
-except ImportError:  # a download may be used without it
-    _library = None
-pi_heif: Any = _library
 
 AVIF_REASON = "an AVIF image, which this Pillow cannot read; save it as JPEG or PNG"
 HEIC_REASON = "a HEIC image, which needs the package pi-heif; install it, or save the image as JPEG or PNG"
@@ -24,17 +19,28 @@ _MODES = ("L", "LA", "RGB", "RGBA")
 _PREMULTIPLIED = {"RGBa": "RGBA"}
 
 
+@cache
+def load_library() -> Any:
+    """pi-heif, set to one thread and to the main image alone; None where it is not installed, as beside a download."""
+    try:
+        import pi_heif
+    except ImportError:
+        return None
+    for name in ("THUMBNAILS", "DEPTH_IMAGES", "AUX_IMAGES"):
+        setattr(pi_heif.options, name, False)
+    pi_heif.options.DECODE_THREADS = 1
+    return pi_heif
+
+
 def open_heic(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     """The main image of a HEIC file, upright, and whether the file has more of them.
 
     Raises Unreadable, and what libheif raises of damaged files.
     """
-    if pi_heif is None:
+    library = load_library()
+    if library is None:
         raise Unreadable(HEIC_REASON)
-    for name in ("THUMBNAILS", "DEPTH_IMAGES", "AUX_IMAGES"):
-        setattr(pi_heif.options, name, False)
-    pi_heif.options.DECODE_THREADS = 1
-    opened = pi_heif.open_heif(io.BytesIO(data), convert_hdr_to_8bit=True, remove_stride=False)
+    opened = library.open_heif(io.BytesIO(data), convert_hdr_to_8bit=True, remove_stride=False)
     found = opened[opened.primary_index]
     width, height = found.size
     if width * height > max_pixels:

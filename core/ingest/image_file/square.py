@@ -16,6 +16,7 @@ from PIL import (
 )
 
 from . import colour, geometry, gif, heic, jpeg, kinds, png, tiff
+from .headers import JPEG_TIMES
 from .unreadable import CUT, Unreadable
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 50_000_000
 """Of an image that is decoded whole."""
-JPEG_TIMES = 4
-"""A JPEG may have so many times as many: it is decoded at a reduced size."""
 MAX_RLE_BYTES = 8 << 20
 """Bytes of a BMP in run-length encoding, which Pillow unpacks in Python: a second for so many."""
 _PLUGINS = (AvifImagePlugin, BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin,

@@ -123,6 +123,25 @@ def open_tiff(data: bytes, max_pixels: int) -> Page:
 
     Raises Unreadable: the kind is not read here, with its name; there are too many pixels; or it is damaged.
     """
+    directory = _checked(data, max_pixels)
+    if directory.one(Tag.PACKING, _STORED) in _BY_PILLOW:
+        return _by_pillow(data, directory, max_pixels)
+    size = directory.one(Tag.WIDTH, 0), directory.one(Tag.HEIGHT, 0)
+    image = _Pixels(data, directory, max_pixels).image()
+    return Page(
+        image, directory.has_more, directory.bytes(Tag.PROFILE), directory.one(Tag.ORIENTATION, 1), size
+    )
+
+
+def check(data: bytes, max_pixels: int) -> None:
+    """Raise Unreadable where `open_tiff` would by the tags of the first page alone; nothing is decoded."""
+    directory = _checked(data, max_pixels)
+    if directory.one(Tag.PACKING, _STORED) not in _BY_PILLOW:
+        _Pixels(data, directory, max_pixels)
+
+
+def _checked(data: bytes, max_pixels: int) -> "_Directory":
+    """The tags of a page whose kind may be read."""
     directory = _Directory(data)
     if directory.is_raw:
         raise Unreadable(f"{RAW.partition('; ')[0]}, not a {FORMATS} image; export it as JPEG")
@@ -132,13 +151,9 @@ def open_tiff(data: bytes, max_pixels: int) -> Page:
     if width * height > max_pixels:
         raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
     packing = directory.one(Tag.PACKING, _STORED)
-    if packing in _BY_PILLOW:
-        return _by_pillow(data, directory, max_pixels)
-    if packing not in _OF_BYTES:
+    if packing not in _BY_PILLOW and packing not in _OF_BYTES:
         raise _kind(f"packed as {_PACK_NAMES.get(packing, f'number {packing}')}")
-    image = _Pixels(data, directory, max_pixels).image()
-    profile = directory.bytes(Tag.PROFILE)
-    return Page(image, directory.has_more, profile, directory.one(Tag.ORIENTATION, 1), (width, height))
+    return directory
 
 
 def _kind(what: str) -> Unreadable:

@@ -8,6 +8,7 @@ interchange format; GNU tar manual, "Basic Tar Format".
 
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +50,7 @@ class GzipReader(Reader):
 
     name = "gzip"
     media_types = ("application/gzip", "application/x-gzip")
+    is_packed_whole = True
 
     def sniff(self, first: bytes) -> bool:
         """By the mark that begins a gzip file, and the method deflate (RFC 1952, 2.3.1)."""
@@ -57,6 +59,16 @@ class GzipReader(Reader):
     def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
         """Unpacks it all once, and keeps nothing."""
         return _unpacked(GzipSource(fd, limits), limits)
+
+    def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
+        """Unpack it once more, as far as is asked."""
+        source, members = GzipSource(fd, limits), contents.members
+
+        def read(number: int, most: int) -> bytes:
+            source.skip(members.offsets[number] - source.position)
+            return source.read(min(members.sizes[number], most))
+
+        return read
 
     def open(
         self, fd: int, path: Path, limits: Limits, scratch: Path, names: str = ""

@@ -232,6 +232,6 @@ def test_avif_says_what_it_is_where_pillow_cannot_read_it(monkeypatch: pytest.Mo
 
 
 def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heic, "pi_heif", None)
+    monkeypatch.setattr(heic, "load_library", lambda: None)
     with pytest.raises(ImageInvalid, match="a HEIC image, which needs the package pi-heif"):
         decode(boxed(b"heic"), 8, 3, MAX)

@@ -1,0 +1,133 @@
+"""What cannot be read by its kind or size is said before a batch is accepted, without decoding anything."""
+
+import gzip
+import io
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from core.errors import ArchiveInvalid
+from core.ingest import first_look
+from core.ingest.image_file import Unreadable, headers
+from core.ingest.inspect import Directory, inspect
+from core.ingest.limits import Limits
+from core.ingest.sniff import SNIFF_BYTES, sniff
+from tests.core.ingest.hostile_corpus import png
+from tests.core.ingest.test_images import encoded, huge_png, noise
+from tests.core.ingest.test_picture_kinds import MAX, REFUSED, kinds, named
+
+RAW = b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90)
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def tarred(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def look(path: Path, data: bytes) -> Directory:
+    path.write_bytes(data)
+    return inspect(path, sniff(data[:SNIFF_BYTES], None), Limits())
+
+
+def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:
+    files = {
+        f"{label}/{i:03}.png": png(2 * i + at) for at, label in enumerate(("cat", "dog")) for i in range(good)
+    }
+    return {**files, **bad}
+
+
+FORMS = {"zip": zipped, "tar": tarred, "tar.gz": lambda files: gzip.compress(tarred(files))}
+
+
+@pytest.mark.parametrize("pack", FORMS.values(), ids=FORMS)
+def test_images_that_cannot_be_read_are_named_at_the_check(
+    tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    found = look(tmp_path / "batch", pack(batch({"cat/a.png": RAW, "dog/big.png": huge_png(30_000, 30_000)})))
+    assert [row["path"] for row in found.seen.first] == ["cat/a.png", "dog/big.png"]
+    assert found.seen.first[1]["reason"] == "30000×30000 pixels, more than 50000000"
+    assert found.warnings[-1] == (
+        "2 of 82 images cannot be read and will be left out; the first is “cat/a.png”: a camera RAW file, not a PNG, "
+        "JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image; export it as JPEG."
+    )
+
+
+@pytest.mark.parametrize("pack", FORMS.values(), ids=FORMS)
+def test_more_than_a_batch_may_have_refuse_it_before_it_is_learned(
+    tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    bad = {f"cat/z{i}.png": RAW for i in range(5)}
+    with pytest.raises(
+        ArchiveInvalid, match=r"5 of 85 images cannot be read, more than 5%; .* a camera RAW file"
+    ):
+        look(tmp_path / "batch", pack(batch(bad)))
+
+
+def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_look, "MOST_IMAGES", 80)
+    found = look(tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400)))
+    assert (found.seen.images, found.seen.looked, found.seen.unreadable) == (830, 80, 2)
+    assert "2 of 80 images looked at cannot be read" in found.warnings[-1]
+    with pytest.raises(ArchiveInvalid, match="of 80 images looked at cannot be read"):
+        look(tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(250)}, good=300)))
+
+
+def test_there_is_an_end_to_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_look, "MOST_S", -1.0)
+    found = look(tmp_path / "batch", zipped(batch({"cat/a.png": RAW})))
+    assert (found.seen.images, found.seen.looked, found.warnings) == (81, 0, ())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_headers_say_what_decoding_would(name: str) -> None:
+    kind = named(name)
+    if "cut off" in kind.refused or "floats from" in kind.refused:  # only its decoder finds that
+        headers.check(kind.data, MAX)
+        return
+    with pytest.raises(Unreadable) as refused:
+        headers.check(kind.data, MAX)
+    assert kind.refused in str(refused.value)
+
+
+def test_headers_refuse_nothing_that_is_read() -> None:
+    for kind in kinds():
+        if kind.pixels is not None:
+            headers.check(kind.data, MAX)
+            headers.check(kind.data[:100], MAX, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("PNG", {}), ("GIF", {}), ("BMP", {}), ("WEBP", {}), ("WEBP", {"lossless": True}), ("WEBP", {"exif": b"Exif\0\0"}),
+     ("AVIF", {}), ("TIFF", {}), ("JPEG", {})],
+)  # fmt: skip
+def test_the_size_of_an_image_shows_in_its_header(kind: str, options: dict[str, object]) -> None:
+    data = encoded(Image.fromarray(noise(70, 50)), kind, **options)
+    times = headers.JPEG_TIMES if kind == "JPEG" else 1
+    headers.check(data, 3500)
+    with pytest.raises(Unreadable, match="70×50 pixels, more than"):
+        headers.check(data, 3499 // times)
+
+
+def test_a_tiff_whose_tags_lie_behind_what_was_read_is_left_to_its_decoder() -> None:
+    headers.check(b"II*\0" + struct.pack("<I", 90_000) + bytes(4000), MAX, is_whole=False)
