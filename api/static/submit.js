@@ -1,5 +1,7 @@
 // Send batches: each file is uploaded as soon as it is chosen, in pieces that survive a cut and a reload; what it means
 // in the model is said beside it; the recipe and the commands follow the form. Without this script the form is a plain one.
+import { lookAt } from "./first_look.js";
+
 const form = document.getElementById("submit");
 const input = document.getElementById("file");
 const drop = document.getElementById("drop");
@@ -134,6 +136,23 @@ function shown(batch) {
   go.disabled = sending || !batches.length || batches.some((one) => one.state !== "checked");
 }
 
+// What cannot be read is said before a byte is sent.
+async function look(batch) {
+  batch.state = "looking";
+  batch.said.textContent = "Looking at its images …";
+  shown(batch);
+  const { refused, warning } = await lookAt(batch.file, `${at.here}/look`).catch(() => ({}));
+  if (!batches.includes(batch)) return next(); // removed meanwhile
+  if (refused) {
+    batch.state = "refused";
+    batch.said.textContent = `${refused} Nothing was uploaded.`;
+    shown(batch);
+    return next();
+  }
+  if (warning) batch.report.append(made("p", "notice", warning));
+  upload(batch);
+}
+
 function upload(batch) {
   const { file } = batch;
   batch.state = "uploading";
@@ -174,7 +193,7 @@ function upload(batch) {
 function next() {
   if (batches.some((one) => one.state === "uploading" || one.state === "looking")) return;
   const waiting = batches.find((one) => one.state === "waiting");
-  if (waiting) upload(waiting);
+  if (waiting) look(waiting);
 }
 
 function remove(batch) {

@@ -6,8 +6,9 @@ evenly from first to last; of one that is packed as a whole, such as a tar.gz, t
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,14 @@ _CERTAIN = 4
 _FEWEST = 64
 Fetch = Callable[[int, int], bytes]
 """The first bytes of a member: its number, and how many at most."""
+
+
+class Seen(NamedTuple):
+    """An image that is looked at: its name, its first bytes, and whether these are all of it."""
+
+    name: str
+    data: bytes
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -92,17 +101,30 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
     rows = np.flatnonzero(of != IGNORED)
     if contents.arrays or not rows.size:
         return NOTHING
+    members = contents.members
+    return seen_of(
+        len(rows),
+        (
+            Seen(members.names[number], data, is_whole=len(data) == members.sizes[number])
+            for number, data in _fetched(contents, rows, fetch, in_order=in_order)
+        ),
+        limits,
+    )
+
+
+def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
+    """What some of a batch's images show. images: that it has."""
     looked = unreadable = 0
     first: list[FileReason] = []
-    for number, data in _fetched(contents, rows, fetch, in_order=in_order):
+    for one in seen:
         looked += 1
         try:
-            headers.check(data, limits.image_pixels, is_whole=len(data) == contents.members.sizes[number])
+            headers.check(one.data, limits.image_pixels, is_whole=one.is_whole)
         except Unreadable as error:
             unreadable += 1
             if len(first) < REPORT_FILES:
-                first.append({"path": contents.members.names[number], "reason": str(error)})
-    return FirstLook(len(rows), looked, unreadable, tuple(first))
+                first.append({"path": one.name, "reason": str(error)})
+    return FirstLook(images, looked, unreadable, tuple(first))
 
 
 def _fetched(

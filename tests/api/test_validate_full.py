@@ -55,11 +55,11 @@ def blobs(settings: Settings) -> list[str]:
     return sorted(path.name for path in (settings.data_dir / "store" / "blobs").glob("*/*"))
 
 
-def with_bad_images(body: bytes, count: int) -> bytes:
+def with_bad_images(body: bytes, count: int, bad: bytes = b"no image") -> bytes:
     out = io.BytesIO(body)
     with zipfile.ZipFile(out, "a") as file:
         for number in range(count):
-            file.writestr(f"train/a/bad-{number}.png", b"no image")
+            file.writestr(f"train/a/bad-{number}.png", bad)
     return out.getvalue()
 
 
@@ -124,12 +124,29 @@ def _decoding_only(learn: Any, validate: Any) -> Any:
 def test_an_unusable_batch_is_rejected_with_the_error_and_the_report(
     client: TestClient, settings: Settings, worker: Worker, archive: Make
 ) -> None:
-    job = ended(client, worker, check(client, with_bad_images(archive(a=5, b=5), 4))["id"])
+    cut_off = b"\x89PNG\r\n\x1a\n and nothing more of it"  # only decoding finds that
+    job = ended(client, worker, check(client, with_bad_images(archive(a=5, b=5), 4, cut_off))["id"])
     assert (job["state"], job["error"]["code"]) == ("rejected", "batch-rejected")
     assert "could not be decoded" in job["error"]["detail"]
     assert (job["report"]["valid"], job["report"]["report"]["rejected_count"]) == (False, 4)
     assert archives(settings) == []
     assert client.get("/v1/models/birds").json()["attention"] == []
+
+
+def test_a_batch_whose_images_are_of_no_kind_that_is_read_is_refused_at_once(
+    client: TestClient, archive: Make
+) -> None:
+    body = with_bad_images(archive(a=5, b=5), 4)
+    for query in ("", "?validate=only", "?validate=full"):
+        refused = client.post(f"{TASKS}{query}", content=body)
+        assert refused.status_code == 422 and refused.json()["type"] == "/problems/archive-invalid"
+        assert refused.json()["detail"].startswith(
+            "4 of 14 images cannot be read, more than the 5% that a batch may have; the first is “train/a/bad-0.png”: "
+            "not a PNG"
+        )
+    few = client.post(f"{TASKS}?validate=only", content=with_bad_images(archive(a=30, b=30), 1)).json()
+    assert few["valid"] and few["report"]["rejected_count"] == 1
+    assert "1 of 61 images cannot be read and is left out" in " ".join(few["warnings"])
 
 
 def test_jobs_are_listed_by_kind(client: TestClient, archive: Make) -> None:

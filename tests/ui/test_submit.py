@@ -2,9 +2,11 @@
 
 import io
 import secrets
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -40,6 +42,48 @@ def test_several_files_become_batches_in_their_order(site: Site, open_page: Open
     submit(page, f"**{bare}#jobs-title")
     tasks = list(site.client.tasks.list(bare.rpartition("/")[2]))
     assert [one.name for one in tasks] == [name for name, _ in BATCHES[:2]]
+
+
+RAW = b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90)
+
+
+def tarred(files: dict[str, bytes], mode: Literal["w", "w:gz"]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_what_cannot_be_read_is_said_before_a_byte_is_uploaded(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
+    """In a zip with packed files, in a tar and in a tar.gz; a few such images are a warning, and go on."""
+    page, sent = open_page(f"{bare}/submit").page, []
+    page.on("request", lambda request: sent.append(request.url) if "/v1/uploads" in request.url else None)
+    bad = {f"{label}/{i}.jpg": RAW for label in ("cat", "dog") for i in range(3)}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in bad.items():
+            archive.writestr(name, data)
+    files = {"a.zip": out.getvalue(), "a.tar": tarred(bad, "w"), "a.tar.gz": tarred(bad, "w:gz")}
+    for number, (name, data) in enumerate(files.items()):
+        choose(page, make_payload(name, data))
+        row = page.locator("#files > li").nth(number)
+        expect(row).to_contain_text("6 of 6 images cannot be read")
+        expect(row).to_contain_text("a camera RAW file")
+        expect(row).to_contain_text("Nothing was uploaded.")
+    assert sent == []
+    with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive:
+        some = {name: archive.read(name) for name in archive.namelist()[:40]}
+    some |= {f"{name}.jpg": RAW for name in list(some)[:1]}
+    choose(page, make_payload("b.tar", tarred(some, "w")))
+    row = page.locator("#files > li").nth(3)
+    expect(row).to_contain_text("1 of 41 images cannot be read and is left out")
+    expect(row).to_contain_text("Uploaded and looked at.")
+    assert sent
 
 
 def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(

@@ -15,8 +15,7 @@ def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
     """
     kind = kinds.kind_of(data)
     if kind == kinds.TIFF:
-        if is_whole:
-            tiff.check(data, max_pixels)
+        tiff.check(data, max_pixels, is_whole=is_whole)
         return
     size: tuple[int, int] | None = None
     if kind == kinds.JPEG:
@@ -25,7 +24,7 @@ def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
         frame = jpeg.frame_of(data)
         max_pixels *= JPEG_TIMES
         size = None if frame is None else (frame.width, frame.height)
-    elif kind == kinds.PNG:
+    elif kind == kinds.PNG and data[12:16] == b"IHDR":
         size = _big(data, 16, 4)
     elif kind == kinds.GIF:
         size = _little(data, 6, 2)

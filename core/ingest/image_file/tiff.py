@@ -133,9 +133,19 @@ def open_tiff(data: bytes, max_pixels: int) -> Page:
     )
 
 
-def check(data: bytes, max_pixels: int) -> None:
-    """Raise Unreadable where `open_tiff` would by the tags of the first page alone; nothing is decoded."""
-    directory = _checked(data, max_pixels)
+def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
+    """Raise Unreadable where `open_tiff` would by the tags of the first page alone; nothing is decoded.
+
+    is_whole: False where `data` is the beginning of a file: what lies behind it says nothing.
+    """
+    try:
+        directory = _checked(data, max_pixels)
+    except Unreadable as error:
+        if is_whole or str(error) != CUT:
+            raise
+        return
+    if not is_whole:
+        return
     if directory.one(Tag.PACKING, _STORED) not in _BY_PILLOW:
         _Pixels(data, directory, max_pixels)
 

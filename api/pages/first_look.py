@@ -1,0 +1,81 @@
+"""`/ui/models/{model}/submit/look`: what the first bytes of some files of a batch say, before any of it is uploaded.
+
+The page's script reads them out of the archive (`api/static/first_look.js`); the rule is that of
+`core.ingest.first_look`.
+"""
+
+import base64
+import binascii
+import re
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import JSONResponse, Response
+
+from api import session
+from api.dependencies import Config, Db, Write
+from api.guard import declared_length, read_body
+from api.pages.submit import PATH
+from api.schemas.common import ModelPath
+from core.errors import ArchiveInvalid, Invalid
+from core.ingest.first_look import Seen, seen_of
+from core.ingest.limits import Limits
+from core.ingest.rules.names import is_junk, is_no_image
+from core.requests import submission
+
+router = APIRouter(include_in_schema=False)
+
+MAX_BYTES = 512 << 10
+FILES = 64
+HEAD_BYTES = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Head(BaseModel):
+    """A file of the batch. size: bytes of it; head: the first of them, in base64."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=2000)
+    size: int = Field(ge=0)
+    head: str = Field(max_length=4 * HEAD_BYTES)
+
+
+class Heads(BaseModel):
+    """files: in the batch; 0: nobody knows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    files: int = Field(ge=0)
+    heads: list[Head] = Field(max_length=FILES)
+
+
+@router.post(f"{PATH}/look")
+async def look(request: Request, model: ModelPath, actor: Write, db: Db, settings: Config) -> Response:
+    """Answer {"refused", "warning"}, each a sentence or empty."""
+    session.require_own_origin(request.scope)
+    body = await read_body(request.receive, MAX_BYTES, declared_length(request.headers.get("content-length")))
+    await to_thread.run_sync(submission.require_model, db, actor, model)
+    try:
+        given = Heads.model_validate_json(body)
+        images = [(one.name, one.size, base64.b64decode(one.head, validate=True)) for one in given.heads]
+    except (ValidationError, binascii.Error):
+        raise Invalid("This is no list of files as the page sends it.") from None
+    found = await to_thread.run_sync(_seen, images, given.files, Limits.of(settings))
+    return JSONResponse(found)
+
+
+def _seen(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
+    """What is said of them."""
+    looked: list[Seen] = [
+        Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
+        for name, size, data in images
+        if not (is_junk(name) or is_no_image(name))
+    ]
+    found = seen_of(max(files, len(looked)), looked, limits)
+    try:
+        found.require_enough()
+    except ArchiveInvalid as error:
+        return {"refused": error.detail, "warning": ""}
+    return {"refused": "", "warning": " ".join(found.warnings())}
