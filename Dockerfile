@@ -1,7 +1,7 @@
 # One image for API, worker and migrations; the command chooses. torch is a build for CPUs alone, which is far smaller.
 # For GPUs: `--build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130`, or the index of another CUDA version that
 # the driver supports; an empty TORCH_INDEX takes PyPI's torch, which is a CUDA build too.
-# `--build-arg EXTRAS=heif` adds what optional parts need, by their names in pyproject.toml.
+# `--build-arg EXTRAS=demo` adds what optional parts need, by their names in pyproject.toml.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 # hadolint ignore=DL3006

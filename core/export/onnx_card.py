@@ -105,8 +105,8 @@ def _run(image: Image) -> list[str]:
         ]
     return [
         "Needs onnxruntime, pillow, numpy and, for HEIC, pi-heif. Save it as `run.py` beside `model.onnx`; `python "
-        "run.py photo.jpg` prints the most probable labels. `image_file` is Perennial's own reader: it turns, resizes "
-        "and crops the photo, and brings its colours to sRGB."
+        "run.py photo.jpg` prints the most probable labels. `image_file.py` is Perennial's own reader: it turns, "
+        "resizes and crops the photo, and brings its colours to sRGB."
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the README of an ONNX download runs where a copy of `core.ingest.image_file` lies beside it: the second decoding.
+"""What the README of an ONNX download runs where copies of `core.ingest.image_file` lie beside it.
 
 Numbers stand for a version's own.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy
 import onnxruntime
-from image_file import read_array  # a package in the download, the service's own code
+from image_file import read_array  # beside this file: the code of the service itself
 
 size, channels, crop, interpolation = 32, 3, None, None  # of the images that the version reads
 photo = Path(sys.argv[1]).read_bytes()

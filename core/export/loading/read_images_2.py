@@ -1,4 +1,4 @@
-"""An image file as the service reads it by its second decoding: a copy of `core.ingest.image_file` lies in the download."""
+"""An image file as the service reads it by its second decoding: copies of `core.ingest.image_file` lie beside it."""
 
 import torch
 
@@ -7,7 +7,7 @@ from core.export.loading.start import config
 # The card begins here.
 import sys
 
-sys.path.insert(0, "")  # the folder of the download, which holds the package image_file
+sys.path.insert(0, "")  # the folder of the download, which holds image_file.py
 from image_file import read_array
 
 

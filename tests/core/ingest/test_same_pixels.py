@@ -19,6 +19,7 @@ from core.db.tables import Model
 from core.export import onnx_card
 from core.export.card_code import image_code
 from core.export.image_reader import reader_files
+from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.first_report import first_report
 from core.ingest.ingest import ingest
@@ -88,12 +89,11 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A download's folder, where its code runs."""
     for name, text in reader_files(ImageSpec.from_json(IMAGE)).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "image_file"]:
+    for name in [name for name in sys.modules if name.startswith("image_file")]:
         assert str(tmp_path) in str(sys.modules[name].__file__)
         del sys.modules[name]
 
@@ -159,3 +159,17 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
         ran: dict[str, Any] = {}
         exec(compile(reads, "README.md", "exec"), ran)
         assert np.array_equal(ran["pixels"][0].transpose(1, 2, 0), right), "code of an ONNX download"
+
+
+def test_a_download_holds_the_readers_own_lines() -> None:
+    """Beside its imports nothing of the service's code differs, and clients unpack plain names alone."""
+    files = reader_files(ImageSpec.from_json(IMAGE))
+    package = Path(image_file.__file__).parent
+    assert len(files) == len(list(package.glob("*.py"))) and not any("/" in name for name in files)
+    for path in package.glob("*.py"):
+        name = "image_file.py" if path.stem == "__init__" else f"image_file_{path.stem}.py"
+        own, copied = path.read_text().splitlines(), files[name].splitlines()
+        assert [line for line in own if "import" not in line] == [
+            line for line in copied if "import" not in line
+        ]
+        assert "core." not in files[name].replace("`core.ingest.", "") and "from ." not in files[name]
