@@ -26,12 +26,13 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (r"(train|val|valid|test)(list)?\.txt", "a list of images"),
 )
-_COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
-_READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
-"""What the client makes a batch of, by words of what it is."""
 _JSON = re.compile(
     r".*(label|annot|class|categor|truth|target|meta|instances|split|dataset|index|manifest|result|export).*\.json"
 )
+_COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
+_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))
+_READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
+"""What the client makes a batch of, by words of what it is."""
 _SIDECARS = {".xml": "Pascal VOC annotations", ".txt": "YOLO labels", ".json": "LabelMe annotations"}
 _MOST_GROUPS = 20
 
@@ -86,12 +87,12 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
 
 def looks_like(file: str) -> str | None:
     """What a file's name, in small letters and without its folder, looks like among labels; None: nothing of them."""
+    if not _ANY.fullmatch(file):
+        return "a table of labels" if file.endswith(_TABLES) else None
     for pattern, what in _COMPILED:
         if pattern.fullmatch(file):
             return what
-    if file.endswith(_TABLES):
-        return "a table of labels"
-    return "labels" if _JSON.fullmatch(file) else None
+    return "labels"
 
 
 def _sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:

@@ -133,6 +133,7 @@ _BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (
     ((".h5", ".hdf5"), _HDF5),
     ((".mat",), _MAT),
 )
+_ENDINGS = tuple(ending for endings, _ in _BY_ENDING for ending in endings)
 _ZIP = b"PK\x03\x04"
 _TFRECORD_NAME = ".tfrecord-"
 _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
@@ -159,12 +160,14 @@ def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
     """The kind of a file that holds images and is not read, by its first FIRST_BYTES bytes and its name."""
     if first.startswith(_ZIP):
         return None
+    lower = name.lower()
+    if not first and not lower.endswith(_ENDINGS) and _TFRECORD_NAME not in lower:
+        return None
     for mark, kind in _BY_FIRST_BYTES:
         if first.startswith(mark):
             return kind
-    if first[4:8] == b"ftyp" and not name.lower().endswith((".heic", ".heif", ".avif")):
+    if first[4:8] == b"ftyp" and not lower.endswith((".heic", ".heif", ".avif")):
         return _VIDEO
-    lower = name.lower()
     for endings, kind in _BY_ENDING:
         if lower.endswith(endings):
             return kind

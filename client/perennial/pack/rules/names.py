@@ -1,5 +1,6 @@
 """Paths of files: what they say of a file, and how they are written and compared."""
 
+import re
 import unicodedata
 
 CSV_NAME = "labels.csv"
@@ -29,8 +30,8 @@ _OTHER_NAMES = frozenset((
     "version", "makefile", "dockerfile",
 ))  # fmt: skip
 """Files without an ending that tell of the others, in small letters."""
-_JUNK_FOLDERS = frozenset(
-    ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+_JUNK_FOLDER = re.compile(
+    r"(?:^|/)(?:__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found)(?:/|\Z)"
 )
 _JUNK_FILES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "icon␍"))
 """In small letters."""
@@ -76,9 +77,8 @@ def is_junk(path: str) -> bool:
     """Whether a path is what file managers leave behind: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
     if is_hidden(path):
         return True
-    *folders, file = path.split("/")
-    name = file.lower()
-    return name in _JUNK_FILES or name.endswith(_ZONE) or not _JUNK_FOLDERS.isdisjoint((*folders, file))
+    name = path[path.rfind("/") + 1 :].lower()
+    return name in _JUNK_FILES or name.endswith(_ZONE) or _JUNK_FOLDER.search(path) is not None
 
 
 def is_image(path: str) -> bool:
