@@ -12,9 +12,8 @@ from sources import png, write
 from perennial.pack import Batch, PackError, SourceChanged, open_batch
 from perennial.pack.kinds import kind_of
 from perennial.pack.remote import urls
-from perennial.pack.remote.https import Fetcher
+from perennial.pack.remote.https import Fetcher, Unfetchable
 from perennial.pack.remote.urls import UrlImages
-from perennial.pack.tar_batch import TarBatch
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,6 @@ HOSTILE: list[tuple[str, str | Page, str]] = [
     ("nothing", Page(b""), "has 0 bytes; an image has 1 to"),
     ("too long by its header", Page(b"x", Content_Length=str(1 << 40)), "bytes; an image has 1 to"),
     ("an endless body", Page(endless), "has more than 1,000,000 bytes; an image has 1 to"),
-    ("an endless drip", Page(dripping), "gives no whole answer within 3 s"),
     ("missing", Page(status=404), "answers with status 404"),
     ("failing", Page(status=503), "answers with status 503"),
 ]  # fmt: skip
@@ -124,12 +122,16 @@ def test_a_hostile_line_is_left_out_and_listed(
     if isinstance(entry, Page):
         photos.pages["/x.png"] = entry
         entry = f"{photos.url}/x.png"
-    monkeypatch.setattr(urls, "_TRIES", 1)
-    fetcher = Fetcher(allow_private=True, seconds=3.0)
-    batch = TarBatch(UrlImages(listed(tmp_path, photos, f"{entry},cat"), fetcher=fetcher))
+    batch = open_batch(listed(tmp_path, photos, f"{entry},cat"), allow_private=True)
     (warning,) = batch.warnings
     assert "Line 12 of “list.csv” names" in warning and said in warning and warning.isprintable()
     assert len(members(batch)) == 11
+
+
+def test_an_answer_that_drips_ends_at_the_deadline(photos: Photos) -> None:
+    photos.pages["/x.png"] = Page(dripping)
+    with pytest.raises(Unfetchable, match=r"gives no whole answer within 0\.5 s"):
+        Fetcher(allow_private=True, seconds=0.5).get(f"{photos.url}/x.png", 1 << 20)
 
 
 @pytest.mark.parametrize("answers", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1"], ["::ffff:10.0.0.1"]])

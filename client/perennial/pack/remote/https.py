@@ -109,7 +109,7 @@ class Fetcher:
                         yield answer
                         return
             except TimeoutError:
-                raise Unfetchable(f"gives no whole answer within {self._seconds:.0f} s", True) from None
+                raise Unfetchable(f"gives no whole answer within {self._seconds:g} s", True) from None
             except httpcore2.ProtocolError as error:
                 raise Unfetchable(f"speaks no HTTP: {str(error)[:200].rstrip('.')}") from None
             except ssl.SSLCertVerificationError as error:

@@ -1,0 +1,86 @@
+"""Batches of a bucket: an upload that was cut goes on, and a real service learns them."""
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stub import answering
+from tus_stub import Tus
+
+from perennial import Perennial
+from perennial.cli.main import run
+from perennial.pack import open_batch
+from tools import service
+
+sys.path.append(str(Path(__file__).parent / "pack"))
+
+from photo_servers import Bucket, Page, running
+from sources import png
+
+PIECE = 1 << 20
+
+
+@pytest.fixture
+def bucket() -> Iterator[tuple[Bucket, str]]:
+    """A bucket, and the address of its server."""
+    found = Bucket({})
+    with running() as server:
+        server.answer = found.answer
+        yield found, server.url
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
+    bucket: tuple[Bucket, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", PIECE)
+    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (PIECE,))
+    held, url = bucket
+    held.objects |= {f"a/cat/{n}.png": random.Random(n).randbytes(PIECE) for n in range(24)}
+
+    def interrupt(done: int, total: int) -> None:
+        if done >= 20 * PIECE:
+            raise KeyboardInterrupt
+
+    def opened() -> Any:
+        return open_batch("s3://birds/a", endpoint=url, anonymous=True)
+
+    tus = Tus()
+    with answering(tus) as stub:
+        with Perennial("k", base_url=stub.url) as client, pytest.raises(KeyboardInterrupt):
+            client.submit("birds", opened(), progress=interrupt)
+        held.read.clear()
+        with Perennial("k", base_url=stub.url) as client:
+            client.submit("birds", opened())
+    assert tus.made == 1 and len(set(held.read)) == len(held.read) < 8, held.read
+    assert bytes(tus.kept) == b"".join(opened().read_chunks())
+
+
+@pytest.mark.slow
+def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
+    bucket: tuple[Bucket, str],
+    running: service.Service,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+    held, url = bucket
+    for label in ("cat", "dog"):
+        held.objects |= {f"week 31/{label}/{n}.png": png(f"{label}{n}") for n in range(30)}
+    held.instead["week 31/cat/7.png"] = Page(b"another")
+    model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]
+    assert run(["models", "create", "bucket-birds", *model, "--recipe", '{"epochs": 1}']) == 0
+    options = ["-o", f"endpoint={url}", "-o", "anonymous=true"]
+    assert run(["submit", "bucket-birds", "s3://birds/week 31", *options]) == 0
+    said = capsys.readouterr()
+    assert "60 images of 2 classes (“cat” 30, “dog” 30)" in said.err
+    assert (
+        "warning: 1 entry of “s3://birds/week 31” left out as bad: The object “week 31/cat/7.png”" in said.err
+    )
+    with Perennial(running.key, base_url=running.url) as client:
+        task = client.tasks.retrieve("bucket-birds", 1)
+    assert task.name == "week 31" and [one.path for one in task.report.rejected] == ["cat/7.png"]
