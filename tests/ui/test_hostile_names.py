@@ -11,7 +11,7 @@ from perennial.errors import APIError
 from tests.rest import Rest
 from tests.ui.conftest import BATCHES, OpenPage, Site
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
 PAYLOADS = (
     "<img src=x onerror=alert(1)>",
     "\"><svg onload=alert(1)>",
@@ -61,24 +61,22 @@ def taken(call: Any) -> bool:
 def paths(site: Site) -> list[str]:
     """The pages of what has these names."""
     client, admin = site.client, Rest(site.url, site.key)
-    model = client.models.create("hostile", scenario="class", description=PAYLOADS[0], gate={"checks": "off"})
+    recipe = {"epochs": 1, "seed": 0}
+    model = client.models.create(
+        "hostile", scenario="class", description=PAYLOADS[0], gate={"checks": "off"}, recipe=recipe
+    )
     jobs = [client.submit("hostile", batch(), name=PAYLOADS[1])]
-    jobs[0].wait(240, check=False)
     for payload in PAYLOADS:
         assert taken(lambda payload=payload: client.models.update("hostile", description=payload))
-        key = {"name": payload, "owner": "hostile", "scope": "read"}
-        assert taken(lambda key=key: admin.call("POST", "/v1/keys", json=key))
-        taken(
-            lambda payload=payload: admin.call(
-                "POST", "/v1/keys", json={"name": "k", "owner": payload, "scope": "read"}
-            )
-        )
+        for given in ({"name": payload, "owner": "hostile"}, {"name": "k", "owner": payload}):
+            key = {"scope": "read", **given}
+            taken(lambda key=key: admin.call("POST", "/v1/keys", json=key))
         taken(lambda payload=payload: client.webhooks.create(f"https://127.0.0.1/?q={payload}"))
         taken(lambda payload=payload: client.models.create(payload, scenario="class"))
-        taken(lambda payload=payload: client.aliases.set("hostile", payload, 1))
-        taken(lambda payload=payload: jobs.append(client.submit("hostile", BATCHES[1][1], name=payload)))
+        taken(lambda payload=payload: client.aliases.set("hostile", payload, 0))
+    taken(lambda: jobs.append(client.submit("hostile", BATCHES[1][1], name=PAYLOADS[0])))
     for job in jobs:
-        job.wait(240, check=False)
+        job.wait(800, check=False)
     client.aliases.rollback("hostile", reason=PAYLOADS[1])
     home = f"/ui/models/{model.id}"
     queries = [f"/ui?q={payload}" for payload in PAYLOADS[:4]]
