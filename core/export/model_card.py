@@ -117,7 +117,9 @@ def _usage(version: Version) -> list[str]:
     predict = image_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
     if decoding_of(manifest.image) != FIRST:
-        needs = "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the service's own reader:"
+        needs = (
+            "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the service's own reader:"
+        )
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
