@@ -1,5 +1,6 @@
 """Every migration on what older code wrote: its rows keep what they have, up and down again, and go on."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_an_older_report_of_a_worker_does_not_say_since_when_the_database_has_an
         workers.report(session, "w", workers.Device("cpu"), 6.0, 2.0)
     migrate.downgrade(older, "0028")
     assert read_rows(older, "SELECT worker, seen_at FROM workers") == [("w", 6.0)]
+
+
+def test_which_answers_are_sure_is_kept_where_its_column_changes_its_type(older: Database) -> None:
+    migrate.upgrade(older, "0031")
+    setting = {"max_error": 0.05}
+    with older.write() as session:
+        session.execute(text("UPDATE models SET answers = :setting"), {"setting": json.dumps(setting)})
+    for change in (migrate.upgrade, lambda db: migrate.downgrade(db, "0031"), migrate.upgrade):
+        change(older)
+        found = [row for (row,) in read_rows(older, "SELECT answers FROM models")]
+        assert found and all(row in (setting, json.dumps(setting)) for row in found)
 
 
 def _add_jobs(session: Session, model: Model, version: Version) -> None:
