@@ -126,6 +126,32 @@ def test_parts_are_known_by_their_words(case: str) -> None:
     assert sum(plan.test) == 2
 
 
+ONE_CLASS = {
+    "one class in a folder of folders": (["train/bird/a/1.jpg", "test/bird/a/2.jpg"], {"bird": 2}),
+    "one class, and a loose image beside the parts": (
+        ["ds/cover.jpg", "ds/train/cat/1.jpg", "ds/test/cat/2.jpg"],
+        {"cat": 2},
+    ),
+    "a class called like a container, deeper in one part": (
+        ["train/raw/1.jpg", "train/cat/1.jpg", "val/raw/more/2.jpg"],
+        {"raw": 2, "cat": 1},
+    ),
+    "weeks of one class": (["week-1/cat/a/1.jpg", "week-2/cat/a/1.jpg"], {"cat": 2}),
+}
+
+
+@pytest.mark.parametrize("case", ONE_CLASS)
+def test_a_class_below_parts_is_the_folder_that_follows_them(case: str) -> None:
+    names, classes = ONE_CLASS[case]
+    assert read_as(planned(names)) == classes
+
+
+@pytest.mark.parametrize("names", [["ds/cover.jpg", "ds/test/cat/1.jpg"], ["ds/1.jpg", "ds/val/cat/1.jpg"]])
+def test_held_out_images_are_not_learned_for_a_loose_image_beside_them(names: list[str]) -> None:
+    with pytest.raises(RuleError, match="but no training images"):
+        planned(names)
+
+
 STOPPED = {
     "one container": (files("images"), "4? ?images lie in one folder “images”"),
     "in the plural and another case": (files("JPEGImages"), "one folder “JPEGImages”"),

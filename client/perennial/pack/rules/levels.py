@@ -129,10 +129,13 @@ class _Finder:
             (top,) = tops
             direct = any(len(names) == 1 for names, _ in rows)
             below = _below(rows)
-            if direct and not (is_container(top) and len(subs) > 1):
+            has_parts = may_have_parts and _has_parts(below)
+            if direct and not has_parts and not (is_container(top) and len(subs) > 1):
                 break
-            if may_have_parts and part_of(top) and not part_rules.has_training_part(n for n, _ in below):
+            if may_have_parts and part_of(top) and not has_parts:
                 break
+            if not may_have_parts and not is_container(top) and not _branches(below):
+                break  # a part, or a date, has said that classes follow
             if not is_container(top) and self._knows({top}, subs) == 1:
                 self._is_done = True
                 break
@@ -149,6 +152,8 @@ class _Finder:
         ]
         inner: dict[str, list[str]] = {}
         found: Rows = []
+        # A folder with images in it in one part is a class in all.
+        classes = {names[-1] for names, _ in rows if names[0] in parts and len(names) > 1}
         for top in parts:
             mine = _below([row for row in rows if row[0][0] == top])
             chain = inner[top] = []
@@ -157,7 +162,7 @@ class _Finder:
                 if len(subs) != 1 or any(len(names) == 1 for names, _ in mine):
                     break
                 (sub,) = subs
-                if sub != top and not is_container(sub):
+                if sub in classes or (sub != top and not is_container(sub)):
                     break
                 chain.append(sub)
                 mine = _below(mine)
@@ -278,6 +283,25 @@ class _Finder:
                 self.levels.decided_by |= labels & (above | below)
                 return 1 if first else 2
         return 0
+
+
+def _has_parts(rows: Rows) -> bool:
+    """Whether top folders are parts: one for training with class folders, or all are called so and some have any."""
+    folders = [names for names, _ in rows]
+    return part_rules.has_training_part(folders) or (
+        all(part_of(names[0]) for names in folders) and any(len(names) > 1 for names in folders)
+    )
+
+
+def _branches(rows: Rows) -> bool:
+    """Whether there is a level of several folders before the first image, counted from the top."""
+    while rows:
+        if len({names[0] for names, _ in rows}) > 1:
+            return True
+        if any(len(names) == 1 for names, _ in rows):
+            return False
+        rows = _below(rows)
+    return False
 
 
 def _below(rows: Rows) -> Rows:
