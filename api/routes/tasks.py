@@ -120,12 +120,21 @@ async def _asked(
     ] = None,
     image: Annotated[str | None, Query(description="The column of images of a label table")] = None,
     label: Annotated[str | None, Query(description="The column of labels of a label table")] = None,
+    table: Annotated[
+        str | None, Query(description="The file that is the label table, where several may be")
+    ] = None,
+    names_pattern: Annotated[
+        str | None, Query(description="Labels stand in the names of files, as `{label}_{number}` says")
+    ] = None,
     names: Annotated[str | None, Query(description="The encoding of names in a zip, such as `gbk`")] = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
 ) -> Asked:
-    said = {"classes": classes, "max_bad": max_bad, "image": image, "label": label, "names": names}
+    said = {
+        **{"classes": classes, "max_bad": max_bad, "image": image, "label": label},
+        **{"table": table, "names_pattern": names_pattern, "names": names},
+    }
     options = replace(
         options_in({name: text for name, text in said.items() if text}), layout=layout, one_class=one_class
     )

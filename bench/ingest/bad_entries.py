@@ -52,11 +52,11 @@ def main() -> None:
 
 def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
     rng = np.random.default_rng(7)
-    noise = rng.integers(0, 255, (rows, 32, 32, 3), dtype=np.uint8)
     with zipfile.ZipFile(archive, "w") as file:
         for number in range(rows):
             image = io.BytesIO()
-            Image.fromarray(noise[number]).save(image, "PNG", compress_level=1)
+            noise = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(image, "PNG", compress_level=1)
             file.writestr(f"images/{number:06}.png", image.getvalue())
         text = io.StringIO()
         if kind == "json":
