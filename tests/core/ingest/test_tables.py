@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hostile_corpus import honest_zip, tar
+from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import LabelsInvalid
@@ -17,8 +17,11 @@ from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
 from core.ingest.rules.tables import find_table, suggest_pattern
+from core.ingest.rules.tables.columns import NotLabels, choose_columns
 from core.ingest.rules.tables.file_names import read_pattern
+from core.ingest.rules.tables.found import TableFile
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
+from core.ingest.rules.tables.records import open_records
 
 Files = dict[str, str | bytes]
 
@@ -59,8 +62,8 @@ def test_parts_of_a_tool_are_those_of_the_batch(source: str) -> None:
 @pytest.mark.parametrize("source", ["Label Studio JSON", "FiftyOne", "Kaggle"])
 def test_every_archive_is_read_alike(look: Any, source: str, kind: str) -> None:
     files = {
-        name: content.encode() if isinstance(content, str) else content
-        for name, content in SAMPLES[source][0].items()
+        name: (content.encode() if isinstance(content, str) else content) or png(number)
+        for number, (name, content) in enumerate(SAMPLES[source][0].items())
     }
     if kind == "tar.gz":
         out = io.BytesIO()
@@ -178,7 +181,7 @@ def test_one_mistake_ends_no_batch_unless_none_is_allowed() -> None:
 def test_the_report_lists_what_was_left_out(look: Any) -> None:
     found = look(
         honest_zip(
-            {**dict.fromkeys(IMAGES, b"x"), "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n"}
+            {**dict.fromkeys(IMAGES, png(1)), "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n"}
         )
     )
     assert found.bad_entries_count == 1
@@ -281,6 +284,40 @@ def test_a_table_has_no_more_entries_than_a_batch() -> None:
         find_table(
             [*FILES, "t.csv"], lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4, ReadingOptions(), most=3
         )
+
+
+def test_a_task_of_a_hundred_thousand_choices_is_one_bad_entry() -> None:
+    choices = [str(number) for number in range(100_000)]
+    task = {"data": {"image": "cat0.jpg"}, "annotations": [{"result": [{"value": {"choices": choices}}]}]}
+    good = json.loads(str(SAMPLES["Label Studio JSON"][0]["project-1.json"]))
+    plan = planned({**FILES, "t.json": json.dumps([*good, task])})
+    assert [bad.where for bad in plan.bad_entries] == ["entry 9 of t.json"]
+
+
+def test_a_list_of_entries_with_thousands_of_keys_is_read_by_the_first() -> None:
+    entry = {"file": "cat0.jpg", "label": "cat", **{f"k{number}": 1 for number in range(20_000)}}
+    plan = planned({**FILES, "t.json": json.dumps([entry, {"file": "owl1.jpg", "label": "owl"}])})
+    assert plan.classes == ["cat", "owl"]
+
+
+def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
+    seen: list[str] = []
+    images = ImageNames(list(FILES), range(len(FILES)))
+    file = TableFile(
+        0,
+        "t.csv",
+        "\n".join([",".join(f"c{n}" for n in range(5000)), *[",".join(["x"] * 5000)] * 500]).encode(),
+    )
+    records = open_records(file, "cells")
+    assert records is not None
+
+    def find(name: str) -> int:
+        seen.append(name)
+        return -1
+
+    with pytest.raises(NotLabels):
+        choose_columns(records, ReadingOptions(), find, images, is_own=False)
+    assert len(seen) <= 100_000
 
 
 def test_many_images_of_one_name_cost_no_search_for_each() -> None:

@@ -1,6 +1,7 @@
 """Exports of Label Studio: JSON with a task an entry, JSON-MIN and CSV with an annotation an entry."""
 
 import json
+from itertools import islice
 
 from core.ingest.rules.tables.documents import NotJson
 from core.ingest.rules.tables.records import CELLS, LIST, Records, objects_of
@@ -9,6 +10,8 @@ from core.ingest.rules.tables.values import NOTHING
 
 TITLE = "Label Studio export"
 _OF_ANNOTATIONS = frozenset({"annotation_id", "annotator", "lead_time"})
+_MOST_CHOICES, _MOST_VALUES = 5, 20
+"""Of a task: one choice is read, and one value names its image."""
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
@@ -44,7 +47,8 @@ def _image_of(source: Source, task: dict[str, object]) -> object:
     """The value of a task's data that names an image of the batch, else the file that was uploaded for it."""
     data = task["data"]
     assert isinstance(data, dict)
-    texts = [value for value in data.values() if isinstance(value, str) and 0 < len(value) <= 1024]
+    values = islice(data.values(), _MOST_VALUES)
+    texts = [value for value in values if isinstance(value, str) and 0 < len(value) <= 1024]
     for value in texts:
         if source.find(value) >= 0:
             return value
@@ -68,7 +72,9 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
             value = result.get("value") if isinstance(result, dict) else None
             choices = value.get("choices") if isinstance(value, dict) else None
             if isinstance(choices, list):
-                found += [choice for choice in choices if choice not in found]
+                found += [choice for choice in choices[:_MOST_CHOICES] if choice not in found]
+            if len(found) > _MOST_CHOICES:
+                return found
     return found
 
 
@@ -95,11 +101,11 @@ def _read_annotations(source: Source, records: Records) -> bool:
 
 
 def _best_image(source: Source, records: Records) -> int:
-    best, most = -1, 0
+    best, most, sample = -1, 0, records.sample()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
             continue
-        values = [row[at] for row in records.sample()]
+        values = [row[at] for row in sample]
         found = sum(isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values)
         if found > most:
             best, most = at, found

@@ -37,6 +37,8 @@ _TEXTS = (
 )
 _MOST_FILES, _MOST_ALIKE = 40, 20
 _MOST_DEPTH = 4
+_MOST_TOO_LARGE = 4
+"""Files beyond the bound that are read all the same, to see their size."""
 _SHOWN = 60
 _KINDS: tuple[Callable[[Source], bool], ...] = (
     label_studio.read,
@@ -128,7 +130,7 @@ class _Search:
         self, names: Sequence[str], read: Read, options: ReadingOptions, images: ImageNames, most: int
     ) -> None:
         self._names, self._read, self._options, self._images = names, read, options, images
-        self._most, self._left = most, MAX_TABLE_BYTES
+        self._most, self._left, self._too_large = most, MAX_TABLE_BYTES, 0
         self._found: dict[str, Rows] = {}
         self._asked: list[RuleError] = []
         self._seen: list[Source] = []
@@ -161,6 +163,8 @@ class _Search:
 
     def _open(self, number: int, is_own: bool) -> TableFile | None:
         """A candidate's bytes; None where it cannot be read, or is too large, and need not be a table."""
+        if not is_own and self._too_large >= _MOST_TOO_LARGE:
+            return None
         try:
             data = self._read(number)
         except RuleError:
@@ -170,6 +174,7 @@ class _Search:
         name = self._names[number]
         if len(data) > self._left:
             if not is_own:
+                self._too_large += 1
                 return None
             raise RuleError(f"{show(name)} is larger than {self._left:,} bytes.", "too_large")
         self._left -= len(data)

@@ -11,7 +11,9 @@ from core.ingest.rules.tables.found import TableFile
 
 SAMPLE = 1000
 """Entries by which columns are told from each other."""
-_MOST_COLUMNS = 10_000
+_FEWEST, _SAMPLE_VALUES = 20, 100_000
+_MOST_COLUMNS, _MOST_KEYS = 10_000, 256
+"""Of cells, and of JSON objects, of which each key is looked up in each entry."""
 _JSON_LINES = (".jsonl", ".ndjson", ".manifest")
 CELLS, LIST, LINES = "cells", "list", "lines"
 
@@ -44,8 +46,9 @@ class Records:
         return self._cells() if self.form == CELLS else self._objects()
 
     def sample(self) -> list[Sequence[object]]:
-        """The values of the first entries that have some."""
-        return [entry.values for entry in islice(self, SAMPLE) if not entry.problem]
+        """The values of the first entries that have some; of many columns of fewer entries."""
+        most = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
+        return [entry.values for entry in islice(self, most) if not entry.problem]
 
     def ragged(self) -> Iterator[Entry]:
         """All rows of cells, whatever their lengths."""
@@ -130,8 +133,8 @@ def open_records(file: TableFile, form: str) -> Records | None:
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(objects_of(file, form), SAMPLE):
-            if isinstance(value, dict) and len(columns) < _MOST_COLUMNS:
-                columns |= dict.fromkeys(value)
+            if isinstance(value, dict) and len(columns) < _MOST_KEYS:
+                columns |= dict.fromkeys(islice(value, _MOST_KEYS - len(columns)))
         return Records(file, form, list(columns)) if len(columns) >= 2 else None
     separator = cells.find_separator(file.data, with_blanks=file.ending == ".txt")
     if not separator:
