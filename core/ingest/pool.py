@@ -26,7 +26,7 @@ MAX_FAILED_STARTS = 2
 DEADLY = "the decoder crashed, or took too long or too much memory"
 MAX_CRASHES = 50
 """More images than this that kill the decoder end the ingest: each costs two processes."""
-BATCH_CPU_S, IMAGE_CPU_S = 300.0, 1.0
+BATCH_CPU_S, IMAGE_CPU_S = 300.0, 4.0
 """CPU seconds that a batch may take to decode: so many, and so many more for each image. Sixteen million pixels
 take half of one; without a bound on the sum, images of just under `IMAGE_S` each would hold a worker for months."""
 _TICK_S = 0.2

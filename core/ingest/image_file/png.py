@@ -14,6 +14,8 @@ MAX_CHUNKS = 1 << 17
 """Chunks that are walked: 16 million pixels of noise in pieces of 1 kB."""
 MAX_TEXT_BYTES = 1 << 20
 """Of a profile or a text that may say how the image is turned, unpacked: the bound of Pillow."""
+MAX_TURNS = 8
+"""Texts that may say how the image is turned; an honest file has one."""
 _FRAME_BYTES = 12
 """Of a chunk beside its data: length, kind and checksum."""
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
@@ -27,7 +29,7 @@ def without_texts(data: bytes) -> bytes:
 
     Raises Unreadable: there are more than MAX_CHUNKS chunks. A file that is cut off is its decoder's to refuse.
     """
-    at, count = len(SIGNATURE), 0
+    at, count, turns = len(SIGNATURE), 0, 0
     kept, begin = [], 0
     while at < len(data):
         count += 1
@@ -37,7 +39,9 @@ def without_texts(data: bytes) -> bytes:
         kind = data[at + 4 : at + 8]
         if end <= len(data) and (kind == _PROFILE or kind in _TEXTS):
             text = data[at + 8 : end - 4]
-            if (kind in _TEXTS and not text.startswith(_TURNS)) or _size(kind, text) > MAX_TEXT_BYTES:
+            turns += kind in _TEXTS and text.startswith(_TURNS)
+            is_needed = kind == _PROFILE or (text.startswith(_TURNS) and turns <= MAX_TURNS)
+            if not is_needed or _size(kind, text) > MAX_TEXT_BYTES:
                 kept.append(data[begin:at])
                 begin = end
         at = end

@@ -345,6 +345,16 @@ class _Pixels:
             self._counts = [self._rows(i) * self._row_bytes for i in range(len(self._offsets))]
         if len(self._offsets) < total or len(self._counts) < total:
             raise Unreadable(CUT)
+        if self._packing == _STORED and not is_tiled and self._down == 1:
+            self._cut_strips()
+
+    def _cut_strips(self) -> None:
+        """Read a strip that is the whole image in pieces: what is not packed can be."""
+        self._high = min(self._height, max(1, _BAND_BYTES // self._row_bytes))
+        self._down = -(-self._height // self._high)
+        step = self._high * self._row_bytes
+        self._offsets = [at + i * step for at in self._offsets[: self._planes] for i in range(self._down)]
+        self._counts = [step] * len(self._offsets)
 
     def image(self) -> Image.Image:
         """The page in 8 bits."""
@@ -411,26 +421,36 @@ class _Pixels:
         step = max(1, _BAND_BYTES // max(1, self._across * self._high * self._row_bytes * self._planes))
         for begin in range(0, self._down, step):
             end = min(begin + step, self._down)
-            planes = [self._plane(plane, begin, end) for plane in range(self._planes)]
             first = begin * self._high
-            rows = min(end * self._high, self._height) - first
-            whole = planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
-            yield first, rows, whole[:rows, : self._width]
+            last = min(end * self._high, self._height)
+            for planes in self._slices([self._chunks(plane, begin, end) for plane in range(self._planes)]):
+                whole = planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
+                rows = min(len(whole), last - first)
+                yield first, rows, whole[:rows, : self._width]
+                first += rows
 
-    def _plane(self, plane: int, begin: int, end: int) -> "Samples":
-        """Samples [rows, width or more, samples] of the rows of chunks [begin, end)."""
+    def _slices(self, planes: "list[Bytes]") -> "Iterator[list[Samples]]":
+        """Samples [rows, width or more, samples] of chunks [chunks × rows, bytes] that lie below each other."""
         import numpy as np
 
+        if not self._is_tiled:  # a strip may be the whole image
+            step = max(1, _BAND_BYTES // max(1, self._row_bytes * self._planes))
+            for at in range(0, len(planes[0]), step):
+                yield [self._samples_of(raw[at : at + step]) for raw in planes]
+            return
+        found = []
+        for raw in planes:
+            shape = (-1, self._across, self._high, self._wide, self._per_chunk)
+            tiles: Samples = self._samples_of(raw).reshape(shape).transpose(0, 2, 1, 3, 4)
+            found.append(np.ascontiguousarray(tiles).reshape(-1, self._across * self._wide, self._per_chunk))
+        yield found
+
+    def _chunks(self, plane: int, begin: int, end: int) -> "Bytes":
+        """Unpacked bytes [rows, bytes] of the rows of chunks [begin, end), one chunk below the other."""
         first = (plane * self._down + begin) * self._across
         numbers = range(first, first + (end - begin) * self._across)
         rows = sum(self._rows(i) for i in numbers)
-        raw = self._unpacked(numbers, rows).reshape(rows, self._row_bytes)
-        samples = self._samples_of(raw)
-        if not self._is_tiled:
-            return samples
-        shape = (end - begin, self._across, self._high, self._wide, self._per_chunk)
-        tiles: Samples = samples.reshape(shape).transpose(0, 2, 1, 3, 4)
-        return np.ascontiguousarray(tiles).reshape((end - begin) * self._high, -1, self._per_chunk)
+        return self._unpacked(numbers, rows).reshape(rows, self._row_bytes)
 
     def _rows(self, number: int) -> int:
         """Rows of a chunk: the last strip of a plane may have fewer."""
