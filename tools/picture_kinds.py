@@ -858,7 +858,18 @@ def boxed(colours: Pixels) -> Iterator[Kind]:
     image = Image.fromarray(large // 2 + 64)  # colours that sRGB has, too
     image.info["icc_profile"] = PROFILE_P3
     data = heic(image)
+    assert b"colrprof" in data
     yield Kind("heic Display P3", data, in_srgb(heif(data), P3, None), 3, "pillow-heif and formula")
+    data = heic(Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13)
+    assert b"colrnclx\0\x0c" in data
+    yield Kind(
+        "heic of the primaries of P3", data, in_srgb(heif(data), P3, None), 3, "pillow-heif and formula"
+    )
+    data = imagecodecs.avif_encode(colours // 2 + 64, primaries=12, transfer=13, level=98)
+    assert b"colrnclx\0\x0c" in data
+    yield Kind(
+        "avif of the primaries of P3", data, in_srgb(avif(data), P3, None), 4, "imagecodecs and formula"
+    )
     for name, data in (
         ("avif", saved(colours, "AVIF", quality=95)),
         ("avif 4:4:4", saved(colours, "AVIF", quality=95, subsampling="4:4:4")),

@@ -1,6 +1,8 @@
 """Colours of an embedded profile turned to sRGB, and what is transparent laid over white."""
 
+import base64
 import io
+import zlib
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +13,15 @@ MAX_PROFILE_BYTES = 4 << 20
 _SPACES = {"RGB ": "RGB", "GRAY": "L", "CMYK": "CMYK"}
 """Colour space of a profile → the mode of images that it describes."""
 _NO_TRANSFORM = None
+DISPLAY_P3 = zlib.decompress(
+    base64.b64decode(
+        "eNpjYGBSyMvPS2VyYGDIzSspCnJ3UoiIjFJgf8LACIRgkJhcXMCAF3y7BlF7WZeBdMCZklqcDKQ/AHFBckFRCQMDYwKQLVBeUgBi"
+        "g+wWKQI6CshuAbHTIewZIHYShL0GrCYkyBnIPgBkK6RD2A9A7CQwmwlklwLULhAQKijKT8vMSVXIT1NIVChJLS5hoD4oSa0AGwsK"
+        "YxANClv0MEOINd9nYLDd/////90IMa/9DAwbzRkYuHYixDQsGBgEuRkYTuwsSCxKBAsxAzFTWhoDw6flDAy8kQwMwheAeqIplQcA"
+        "lmROIQ=="
+    )
+)
+"""A profile of Display P3 (its colorants and curve of sRGB), for files that name its primaries by a number."""
 
 
 class _Mismatch(Exception):

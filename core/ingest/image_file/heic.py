@@ -10,11 +10,14 @@ from typing import Any
 
 from PIL import AvifImagePlugin, Image
 
+from .colour import DISPLAY_P3
 from .unreadable import Unreadable
 
 AVIF_REASON = "an AVIF image, which this Pillow cannot read; save it as JPEG or PNG"
 HEIC_REASON = "a HEIC image, which needs the package pi-heif; install it, or save the image as JPEG or PNG"
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+_P3_PRIMARIES, _SRGB_CURVES = 12, (1, 6, 13)
+_MAX_BOXES_BYTES = 1 << 20
 _MODES = ("L", "LA", "RGB", "RGBA")
 _PREMULTIPLIED = {"RGBa": "RGBA"}
 
@@ -55,6 +58,13 @@ def open_heic(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     if "icc_profile" in found.info:
         image.info["icc_profile"] = found.info["icc_profile"]
     return image, len(opened) > 1
+
+
+def named_profile(data: bytes) -> bytes | None:
+    """The profile of a HEIC or AVIF whose colours are told by numbers (ITU-T H.273), None for all but Display P3."""
+    at = data.find(b"colrnclx", 0, _MAX_BOXES_BYTES) + 8
+    primaries, transfer = (int.from_bytes(data[at + i : at + i + 2]) for i in (0, 2))
+    return DISPLAY_P3 if at >= 8 and primaries == _P3_PRIMARIES and transfer in _SRGB_CURVES else None
 
 
 def require_avif() -> None:

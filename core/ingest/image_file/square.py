@@ -120,7 +120,8 @@ def _open(data: bytes, wanted: int, max_pixels: int) -> _Opened:
     kind = kinds.kind_of(data)
     if kind == kinds.HEIC:
         image, more = heic.open_heic(data, max_pixels)
-        return _Opened(image, more, image.info.get("icc_profile"), None, max(image.size))
+        profile = image.info.get("icc_profile") or heic.named_profile(data)
+        return _Opened(image, more, profile, None, max(image.size))
     if kind == kinds.TIFF:
         page = tiff.open_tiff(data, max_pixels)
         return _Opened(
@@ -144,7 +145,10 @@ def _open(data: bytes, wanted: int, max_pixels: int) -> _Opened:
         raise Unreadable(f"an RLE-packed BMP of more than {MAX_RLE_BYTES} bytes; save it unpacked")
     more = more or bool(getattr(image, "is_animated", False))
     image.load()
-    return _Opened(image, more, image.info.get("icc_profile"), turn_of(image), max(image.size))
+    profile = image.info.get("icc_profile")
+    if kind == kinds.AVIF and not profile:
+        profile = heic.named_profile(data)
+    return _Opened(image, more, profile, turn_of(image), max(image.size))
 
 
 def _open_jpeg(data: bytes, wanted: int, max_pixels: int) -> _Opened:
