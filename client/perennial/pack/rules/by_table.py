@@ -1,0 +1,90 @@
+"""Classes by a label table: whether it decides, and what it does not list."""
+
+from collections.abc import Callable, Sequence
+
+from perennial.pack.rules.builder import IGNORED, Builder
+from perennial.pack.rules.by_folders import images_of
+from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.levels import Place, find_levels
+from perennial.pack.rules.names import CSV_NAME, is_no_image
+from perennial.pack.rules.sentences import count
+from perennial.pack.rules.tables import FoundTable, held_out_parts, resolve_rows
+from perennial.pack.rules.words import is_container
+
+
+def choose_table(
+    builder: Builder, kept: Sequence[int], options: ReadingOptions, find: Callable[[], FoundTable | None]
+) -> FoundTable | None:
+    """The label table that decides. Beside plain class folders, only one that is meant or has labels for most images.
+
+    Raises RuleError where a table is meant, or needed, and cannot be read.
+    """
+    names = builder.names
+    is_named = options.table or options.image_column or options.label_column or options.names_pattern
+    is_meant = is_named or any(
+        names[i].rpartition("/")[2] == CSV_NAME and names[i].count("/") <= 1 for i in kept
+    )
+    try:
+        table = find()
+        if table is None or is_meant or not _are_classes(names, kept, options):
+            return table
+        images = [i for i in kept if not is_no_image(names[i])]
+        labelled = len(resolve_rows(table, names, images, options).placed)
+        if 2 * labelled >= len(images):
+            return table
+        said = f"{table.title} has labels for {labelled:,} of {count(len(images), 'image')}"
+    except RuleError as error:
+        if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
+            raise
+        said = str(error).removesuffix(".")
+    builder.plan.warnings.append(f"Labels were read from folders: {said}.")
+    return None
+
+
+def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> bool:
+    """Whether folders are classes without a doubt: several, and not all called like containers."""
+    images = images_of(names, kept)
+    if not images:
+        return False
+    try:
+        levels = find_levels(images, options.class_level, tuple)
+    except RuleError:
+        return False
+    found = {place.folder for place in map(levels.place, images) if isinstance(place, Place)}
+    return len(found) > 1 and not all(map(is_container, found))
+
+
+def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable) -> None:
+    """Labels by a table: what it does not list is left out, and so are its entries that cannot be read."""
+    plan, names = builder.plan, builder.names
+    images = [i for i in kept if not is_no_image(names[i])]
+    resolved = resolve_rows(table, names, images, options)
+    is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
+    where = table.names[0] if table.names else ""
+    plan.kind = "csv" if is_own else "table"
+    if not is_own:
+        plan.notes.append(
+            f"labels were read from {table.title}" if where else f"labels were read by {table.kind}"
+        )
+    parts_said = {placed.row.part for placed in resolved.placed}
+    held = held_out_parts(parts_said)
+    plan.has_parts = parts_said != {""}
+    for number, row in resolved.placed:
+        builder.put(number, row.label, row.part in held)
+    plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
+    if resolved.bad:
+        many = count(len(resolved.bad), "entry", "entries")
+        first = resolved.bad[0]
+        plan.warnings.append(
+            f"{many} cannot be read and left out; the first is {first.where}: {first.reason}."
+        )
+    if resolved.unlabelled:
+        many = count(len(resolved.unlabelled), "entry", "entries")
+        plan.notes.append(f"{many} without a label, or listed before, ignored")
+    files, unlisted = set(table.files), 0
+    for index in kept:
+        if plan.of[index] == IGNORED and index not in files:
+            builder.leave(index, f"not listed in {where}" if where else "not named by the pattern")
+            unlisted += 1
+    if unlisted and where:
+        plan.notes.append(f"{count(unlisted, 'file')} not listed in {where} ignored")

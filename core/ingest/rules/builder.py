@@ -1,0 +1,129 @@
+"""The plan of a batch as it is made: files get a class, or are left out with their reasons."""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from core.ingest.rules.entries import BadEntry, RuleError
+from core.ingest.rules.names import is_archive, is_hidden, is_image, is_junk, show
+from core.ingest.rules.sentences import count
+
+IGNORED = -1
+MAX_LEFT_OUT = 100
+"""Files left out that a plan names; their number is whole."""
+MAX_REASONS = 1000
+MOST_NOTES = 20
+LEFT_BEHIND = "hidden, or left behind by a file manager"
+ARCHIVE_INSIDE = "an archive, by its name: unpack it first"
+
+
+class LeftOut(NamedTuple):
+    """A file that is not in the batch, and why, as the end of a sentence."""
+
+    path: str
+    reason: str
+
+
+@dataclass
+class Plan:
+    """What becomes of the files of a batch.
+
+    kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`; classes: labels in order of
+    appearance; of: class number per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the
+    batch says itself what is held out; ignored: files left out; ignored_files: the first of them; reasons: why, with
+    how many; decided_by: labels known to the model that decided between readings; notes: what a person should know;
+    warnings: what a person should look at before the batch is learned; lost: the same of images that are left out;
+    bad_entries: of a label table, left out.
+    """
+
+    kind: str = "folders"
+    classes: list[str] = field(default_factory=list)
+    of: "array[int]" = field(default_factory=lambda: array("l"))
+    test: bytearray = field(default_factory=bytearray)
+    has_parts: bool = False
+    ignored: int = 0
+    ignored_files: list[LeftOut] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    decided_by: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    bad_entries: list[BadEntry] = field(default_factory=list)
+
+
+class Builder:
+    """Gathers a plan."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        files = len(names)
+        self.plan = Plan(of=array("l", [IGNORED]) * files, test=bytearray(files))
+        self.names = names
+        self._numbers: dict[str, int] = {}
+        self._left: list[LeftOut] = []
+        self._left_behind: list[LeftOut] = []
+
+    def put(self, index: int, label: str, is_test: bool) -> None:
+        """Give a file its class and part."""
+        number = self._numbers.setdefault(label, len(self._numbers))
+        if number == len(self.plan.classes):
+            self.plan.classes.append(label)
+        self.plan.of[index] = number
+        self.plan.test[index] = is_test
+
+    def leave(self, index: int, reason: str) -> None:
+        """Leave a file out."""
+        self.plan.ignored += 1
+        if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
+            self.plan.reasons[reason] += 1
+        rows = self._left_behind if reason == LEFT_BEHIND else self._left
+        if len(rows) < MAX_LEFT_OUT:
+            rows.append(LeftOut(self.names[index], reason))
+
+    def leave_junk(self) -> list[int]:
+        """Leave out what no person has put there. Returns the numbers of the other files."""
+        kept, hidden = [], Counter[str]()
+        for index, name in enumerate(self.names):
+            if is_junk(name):
+                self.leave(index, LEFT_BEHIND)
+                folder = _hidden_folder(name)
+                if folder:
+                    hidden[folder] += 1
+            elif is_archive(name):
+                self.leave(index, ARCHIVE_INSIDE)
+            else:
+                kept.append(index)
+        self.plan.lost += [
+            f"{count(number, 'image')} in the hidden folder {show(folder)} left out."
+            for folder, number in sorted(hidden.items())[:MOST_NOTES]
+        ]
+        return kept
+
+    def made(self) -> Plan:
+        """The plan; files that somebody may miss come before those that a file manager left."""
+        self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
+        require_training(self.plan.classes, self.plan.of, self.plan.test)
+        return self.plan
+
+
+def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[int]) -> None:
+    """Raise RuleError unless there are images to learn, of every class."""
+    trained = bytearray(len(classes))
+    for number, is_test in zip(of, test, strict=True):
+        if number != IGNORED and not is_test:
+            trained[number] = 1
+    if not any(trained):
+        raise RuleError("The batch has a test part but no training images.")
+    for label, has in zip(classes, trained, strict=True):
+        if not has:
+            raise RuleError(f"The class {show(label)} has test images but no training images.", "labels")
+
+
+def _hidden_folder(name: str) -> str:
+    """The hidden folder that an image lies in, by its path; empty for what is no such image."""
+    if not is_hidden(name) or not is_image(name) or name.rpartition("/")[2].startswith("."):
+        return ""
+    folders = name.split("/")[:-1]
+    at = next((i for i, folder in enumerate(folders) if folder.startswith(".")), None)
+    return "" if at is None else "/".join(folders[: at + 1])
