@@ -2,6 +2,7 @@
 
 import random
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,4 +84,28 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
     )
     with Perennial(running.key, base_url=running.url) as client:
         task = client.tasks.retrieve("bucket-birds", 1)
-    assert task.name == "week 31" and [one.path for one in task.report.rejected] == ["cat/7.png"]
+    assert task.name == "week 31" and [one.path for one in task.report.rejected or ()] == ["cat/7.png"]
+
+
+@pytest.mark.slow
+def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
+    running: service.Service,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+    with zipfile.ZipFile(tmp_path / "beetles.zip", "w") as archive:
+        for number in range(4):
+            archive.writestr(f"{'abc' if number % 2 else 'xyz'}/{number}.png", png(str(number)))
+    data = (tmp_path / "beetles.zip").read_bytes()
+    (tmp_path / "beetles.zip").write_bytes(data.replace(b"abc/", "жук".encode("cp866") + b"/"))
+    model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]
+    assert run(["models", "create", "beetles", *model]) == 0
+    capsys.readouterr()
+    assert run(["submit", "beetles", "beetles.zip", "-o", "names=cp866", "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "жук 2" in said and "2 names say no encoding and were read as cp866, as the sender said" in said
+    assert run(["submit", "beetles", "beetles.zip", "-o", "names=klingon", "--check"]) != 0
+    assert "is no encoding of names; possible are utf-8, gbk" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_an_object_that_is_listed_longer_than_an_image_is_bad(bucket: Bucket, op
 
 CHANGES: dict[str, Callable[[Bucket], None]] = {
     "another object": lambda bucket: bucket.objects.update({"photos/cat/3.png": png("other", 9)}),
-    "gone": lambda bucket: bucket.objects.pop("photos/cat/3.png"),  # type: ignore[arg-type,return-value]
+    "gone": lambda bucket: bucket.objects.__delitem__("photos/cat/3.png"),
     "shorter": lambda bucket: bucket.instead.update({"photos/cat/3.png": Page(b"x")}),
     "endless": lambda bucket: bucket.instead.update({"photos/cat/3.png": Page(endless)}),
 }
@@ -219,6 +219,8 @@ def test_options_of_other_sources_are_refused() -> None:
         open_batch("s3://birds/a", whole=True)
     with pytest.raises(PackError, match="copy it to a disk"):
         open_batch("s3://birds/a", kind="coco")
+    with pytest.raises(PackError, match="max_entries is “many”; it is a whole number"):
+        open_batch("s3://birds/a", max_entries="many")
     with pytest.raises(PackError, match="The endpoint “birds” is no URL"):
         open_batch("s3://birds/a", endpoint="birds")
 

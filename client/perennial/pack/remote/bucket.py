@@ -9,7 +9,14 @@ from perennial.pack.folder import names_say_all, plan_folder, say_plan
 from perennial.pack.images import Image
 from perennial.pack.names import normal, numbered, wrong_path
 from perennial.pack.remote.address import Address, address_of
-from perennial.pack.remote.fetching import MAX_ENTRIES, MAX_ENTRY_BYTES, Changed, FetchedImages, Progress
+from perennial.pack.remote.fetching import (
+    MAX_ENTRIES,
+    MAX_ENTRY_BYTES,
+    Changed,
+    FetchedImages,
+    Progress,
+    require_count,
+)
 from perennial.pack.remote.names import is_safe_name
 from perennial.pack.remote.stores import Listed, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
@@ -61,6 +68,7 @@ class BucketImages(FetchedImages):
             ExtraMissing: a library is needed.
         """
         self._address: Address = address_of(address)
+        require_count(max_entries)
         super().__init__(f"{show(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from perennial.pack.bad import BadEntries
-from perennial.pack.errors import SourceChanged
+from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.images import Images
+from perennial.pack.text import show
 
 AT_ONCE = 8
 """Entries that are asked for side by side."""
@@ -25,6 +26,14 @@ MAX_ENTRY_BYTES = 1 << 30
 _ZEROS = 1 << 20
 Progress = Callable[[int, int], None]
 """Called with the entries that are listed, and how many there are, 0 while nobody knows."""
+
+
+def require_count(max_entries: object) -> None:
+    """Raise PackError unless a bound is a whole number from 1 on."""
+    if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
+        raise PackError(
+            f"max_entries is {show(str(max_entries))}; it is a whole number such as {MAX_ENTRIES}."
+        )
 
 
 class Changed(Exception):

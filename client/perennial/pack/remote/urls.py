@@ -13,7 +13,14 @@ from perennial.pack.errors import PackError
 from perennial.pack.images import Image
 from perennial.pack.labels import normal_label
 from perennial.pack.names import numbered
-from perennial.pack.remote.fetching import AT_ONCE, MAX_ENTRIES, Changed, FetchedImages, Progress
+from perennial.pack.remote.fetching import (
+    AT_ONCE,
+    MAX_ENTRIES,
+    Changed,
+    FetchedImages,
+    Progress,
+    require_count,
+)
 from perennial.pack.remote.https import Fetcher, Unfetchable, https_target
 from perennial.pack.remote.names import is_safe_name
 from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, rows_of
@@ -61,6 +68,7 @@ class UrlImages(FetchedImages):
             PackError: the file is no such list, or too much of it is bad.
         """
         super().__init__(f"the list {show(file.name)}", max_bad)
+        require_count(max_entries)
         self._fetcher = fetcher or Fetcher(allow_private)
         self._found: list[_Found] = []
         rows = self._listed(file, max_entries)
