@@ -99,9 +99,8 @@ def ingest(
         pool.start()  # it loads its libraries while the directory is read
         with opened(archive) as fd:
             check_size(fd, limits)
-            listed, source = reader_of(media_type).open(
-                fd, archive.absolute(), limits, scratch, reading.options.names
-            )
+            reader = reader_of(media_type).with_names(reading.options.names)
+            listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
         class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)

@@ -65,8 +65,8 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
     """
     with opened(path) as fd:
         check_size(fd, limits)
-        reader = reader_of(media_type)
-        contents = reader.list(fd, limits, reading.options.names).laid_out(limits, reading)
+        reader = reader_of(media_type).with_names(reading.options.names)
+        contents = reader.list(fd, limits).laid_out(limits, reading)
         fetch = reader.fetch(fd, contents, limits)
         seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
     seen.require_enough(reading.options.max_bad)

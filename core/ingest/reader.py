@@ -72,11 +72,15 @@ class Reader:
         """Whether an upload that begins with these bytes (up to 1024) is of this format."""
         raise NotImplementedError
 
-    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
+    def with_names(self, encoding: str) -> "Reader":
+        """The reader that takes names which do not say their encoding for this one; itself where the format says it."""
+        del encoding
+        return self
+
+    def list(self, fd: int, limits: Limits) -> Contents:
         """What the archive at descriptor `fd` holds, by its directory: no image is decoded.
 
-        names: the encoding of names that do not say theirs, where the format knows such. Raises ArchiveHostile,
-        ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
+        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
         """
         raise NotImplementedError
 
@@ -88,15 +92,13 @@ class Reader:
         del limits
         return lambda number, most: read_begin(fd, contents.members, number, most)
 
-    def open(
-        self, fd: int, path: Path, limits: Limits, scratch: Path, names: str = ""
-    ) -> tuple[Contents, Path]:
+    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """The same contents, and the file in which their offsets count.
 
         That is the archive itself (`path`), or one that is made of it in the folder `scratch`. Raises as `list`.
         """
         del scratch
-        return self.list(fd, limits, names), path
+        return self.list(fd, limits), path
 
 
 def arranged(fd: int, members: Members, limits: Limits) -> Contents:

@@ -50,7 +50,7 @@ class NpzReader(Reader):
         name = first[30 : 30 + name_bytes]
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
-    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
+    def list(self, fd: int, limits: Limits) -> Contents:
         """By the headers of the arrays; equal pixels may be packed to any ratio."""
         return _contents(fd, scan(fd, limits, check_ratio=False), limits)
 

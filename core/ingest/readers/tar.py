@@ -39,7 +39,7 @@ class TarReader(Reader):
         """By the checksum of the first header: a tar has no bytes that all of them begin with."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
-    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
+    def list(self, fd: int, limits: Limits) -> Contents:
         """By the headers, which are spread over the whole file."""
         members = _members(FileSource(fd), limits).members
         return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
@@ -56,7 +56,7 @@ class GzipReader(Reader):
         """By the mark that begins a gzip file, and the method deflate (RFC 1952, 2.3.1)."""
         return first.startswith(_GZIP)
 
-    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
+    def list(self, fd: int, limits: Limits) -> Contents:
         """Unpacks it all once, and keeps nothing."""
         return _unpacked(GzipSource(fd, limits), limits)
 
@@ -70,9 +70,7 @@ class GzipReader(Reader):
 
         return read
 
-    def open(
-        self, fd: int, path: Path, limits: Limits, scratch: Path, names: str = ""
-    ) -> tuple[Contents, Path]:
+    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """Unpack it into `scratch`: images are read in any order, and gzip goes front to back."""
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)

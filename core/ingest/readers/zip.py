@@ -49,13 +49,21 @@ class ZipReader(Reader):
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
 
+    def __init__(self, names: str = "") -> None:
+        """`names`: the encoding of names that do not say theirs; empty: by the names."""
+        self._names = names
+
     def sniff(self, first: bytes) -> bool:
         """By the header of the first file, or, of an empty archive, of the end of the directory."""
         return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
-    def list(self, fd: int, limits: Limits, names: str = "") -> Contents:
+    def with_names(self, encoding: str) -> Reader:
+        """See Reader."""
+        return ZipReader(encoding)
+
+    def list(self, fd: int, limits: Limits) -> Contents:
         """By the directory at the end of the file."""
-        return arranged(fd, scan(fd, limits, names=names), limits)
+        return arranged(fd, scan(fd, limits, names=self._names), limits)
 
 
 @dataclass(frozen=True)
