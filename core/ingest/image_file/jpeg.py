@@ -11,6 +11,8 @@ MAX_COEFFICIENT_BYTES = 600 << 20
 """Of a file in several scans, such as a progressive one, which its decoder holds whole: 200 megapixels with colours
 at half the resolution (4:2:0)."""
 END = b"\xff\xd9"
+_MAX_HEADER_STEPS, _MAX_STEPS = 1 << 14, 1 << 21
+"""Bytes 0xFF that are looked at up to the first scan, and in the whole file."""
 _START_OF_SCAN, _RESTARTS = 0xDA, 0xDD
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -95,8 +97,10 @@ def check(data: bytes) -> bool:
 
 def frame_of(data: bytes, *, every_scan: bool = False) -> Frame | None:
     """What the markers up to the first scan say, or of every scan; None where they make no sense."""
-    at, frame, restarts = 2, None, False
-    while (at := data.find(b"\xff", at)) >= 0 and at + 4 <= len(data):
+    at, frame, restarts, steps = 2, None, False, 0
+    most = _MAX_STEPS if every_scan else _MAX_HEADER_STEPS
+    while (at := data.find(b"\xff", at)) >= 0 and at + 4 <= len(data) and steps < most:
+        steps += 1
         marker = data[at + 1]
         if marker == 0xFF:
             at += 1

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 _BAND_BYTES = 4 << 20
 """Unpacked bytes that are worked on at once, where strips and tiles are smaller."""
-_MAX_VALUES = 1 << 21
-_MAX_ENTRIES = 1 << 16
+_MAX_VALUES = 1 << 20
+"""Of a tag, such as the places of strips: so many are tiles of 16 × 16 pixels in four planes of 50 megapixels."""
+_MAX_ENTRIES = 1 << 12
+"""Tags of a page; honest ones have some dozens."""
 _BYTES_PER_PIXEL = 8
 """Of the bound of unpacked bytes: 16 bits × 4 channels."""
 _SIZES = {
@@ -245,7 +247,7 @@ class _Directory:
         head, step, value = ("Q", 20, 8) if self._big else ("H", 12, 4)
         count = self._unpack(head, at)
         if count > _MAX_ENTRIES:
-            raise Unreadable(CUT)
+            raise Unreadable(f"a TIFF of more than {_MAX_ENTRIES} tags")
         at += struct.calcsize(head)
         tags: dict[int, tuple[int, int, int]] = {}
         for _ in range(count):

@@ -1,9 +1,11 @@
 """What cannot be read by its kind or size is said before a batch is accepted, without decoding anything."""
 
+import contextlib
 import gzip
 import io
 import struct
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +129,30 @@ def test_the_size_of_an_image_shows_in_its_header(kind: str, options: dict[str, 
     headers.check(data, 3500)
     with pytest.raises(Unreadable, match="70×50 pixels, more than"):
         headers.check(data, 3499 // times)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xd8" + b"\xff" * (16 << 20),
+        b"\xff\xd8" + b"\xff\xe1\0\2" * (4 << 20),
+        b"II*\0" + struct.pack("<IH", 8, 65_535) + bytes(12 * 65_535),
+        b"\x89PNG\r\n\x1a\n" + bytes(16 << 20),
+        b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"ispe" * (4 << 20),
+    ],
+    ids=[
+        "JPEG of fill bytes",
+        "JPEG of empty segments",
+        "TIFF of 65,535 tags",
+        "PNG of zeros",
+        "HEIC of sizes",
+    ],
+)
+def test_a_header_without_end_takes_no_time(data: bytes) -> None:
+    begin = time.process_time()
+    with contextlib.suppress(Unreadable):
+        headers.check(data, MAX)
+    assert time.process_time() - begin < 1
 
 
 def test_a_tiff_whose_tags_lie_behind_what_was_read_is_left_to_its_decoder() -> None:

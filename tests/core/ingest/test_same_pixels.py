@@ -137,6 +137,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     today = np.stack([pixels_of(kind, LATEST) for kind in OF_PHONES])
     assert all(np.abs(one.astype(int) - two).max() > 20 for one, two in zip(before, today, strict=True))
     image = ImageSpec.from_json(BEFORE)
+    assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
     resizing = Resizing.of(BEFORE)
