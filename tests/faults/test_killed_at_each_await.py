@@ -1,5 +1,6 @@
 """The API is killed at each await of a piece of an upload: what it then says is stored, and it goes on there."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ class KilledApi:
         self.settings = Settings(data_dir=folder, port=service.free_port())
         db = Database(self.settings.resolved_database_url)
         upgrade(db)
+        self.child = 0
         self.key = str(keys.ensure_admin_key(db, folder))
         db.close()
         open_store(self.settings).prepare()
@@ -51,7 +53,7 @@ class KilledApi:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
-        pid = int(self.process.stdout.readline().split()[1])
+        self.child = pid = int(self.process.stdout.readline().split()[1])
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -70,6 +72,9 @@ class KilledApi:
 def api(tmp_path: Path) -> Iterator[KilledApi]:
     made = KilledApi(tmp_path)
     yield made
+    if made.child:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(made.child, signal.SIGKILL)
     made.process.kill()
     made.process.wait()
 

@@ -28,8 +28,8 @@ PAYLOADS = (
     "名前 نام שם",
 )  # fmt: skip
 STRANGE = (
-    "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), [onerror], [onload], [onmouseover],"
-    " a[href^='javascript:' i], form[action^='http']"
+    "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), [onerror], [onload],"
+    " [onmouseover], a[href^='javascript:' i], form[action^='http']"
 )
 """What no page of the service holds."""
 
