@@ -65,6 +65,7 @@ class KilledApi:
 
     def gone(self) -> str:
         assert self.process.stdout is not None
+        self.child = 0
         return self.process.stdout.readline().strip()
 
 
