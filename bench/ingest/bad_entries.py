@@ -3,8 +3,8 @@
     python -m bench.ingest.bad_entries [--rows 50000] [--kind csv] [--processes 2]
 
 Makes a zip of PNG files of 32×32 and a table of as many rows. Of 1 % the rows are bad (an image that is not there, a
-label with a control character, a row of one cell, an open quote) or have no label: the others are ingested, and the report lists
-the bad ones. With 10 % the batch is refused by the option that allows it; with that option it is read.
+label with a control character, a row of one cell, an open quote) or have no label: the others are ingested, and the
+report lists the bad ones. With 10 % the batch is refused by the option that allows it; with that option it is read.
 Memory is the peak of this process and of its largest decoder. Goal: every good row in the data set, every other listed.
 """
 
@@ -96,9 +96,9 @@ def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Pat
     report = made.report
     print(
         f"{said}{made.n_train + made.n_held_out:,} images in {len(made.classes)} classes, "
-        f"{report['bad_entries_count']:,} entries left out ({len(report['bad_entries'])} listed, of {found.bad_entries_count:,} "
-        f"at the check); check {checked:.1f} s, ingest {seconds:.1f} s, peak {_peak(resource.RUSAGE_SELF):.0f} MiB, "
-        f"decoders {_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
+        f"{report['bad_entries_count']:,} entries left out ({len(report['bad_entries'])} listed, "
+        f"of {found.bad_entries_count:,} at the check); check {checked:.1f} s, ingest {seconds:.1f} s, "
+        f"peak {_peak(resource.RUSAGE_SELF):.0f} MiB, decoders {_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
     )
     print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
 
