@@ -14,6 +14,7 @@ from perennial.pack.remote.fetching import Changed
 from perennial.pack.text import show
 
 PAGE_KEYS = 1000
+_GONE = "is there no more, or has been replaced"
 
 
 class Listed(NamedTuple):
@@ -65,10 +66,10 @@ class Store(ABC):
         try:
             return self._read(listed, listed.size + 1)
         except FileNotFoundError:
-            raise Changed("is there no more, or has been replaced") from None
+            raise Changed(_GONE) from None
         except self.errors as error:
             if self._is_changed(error):
-                raise Changed("has been replaced") from error
+                raise Changed(_GONE) from error
             raise PackError(
                 f"The object {show(listed.key)} of {show(str(self.address))} cannot be read: {_words(error)}. Send the "
                 "batch again: what has arrived is kept."
