@@ -54,12 +54,13 @@ class Plan:
 
 
 class Builder:
-    """Gathers a plan."""
+    """Gathers a plan. `has_passed_table`: whether folders decide beside a label table, and that was said."""
 
     def __init__(self, names: Sequence[str]) -> None:
         files = len(names)
         self.plan = Plan(of=array("l", [IGNORED]) * files, test=bytearray(files))
         self.names = names
+        self.has_passed_table = False
         self._numbers: dict[str, int] = {}
         self._left: list[LeftOut] = []
         self._left_behind: list[LeftOut] = []

@@ -37,6 +37,7 @@ def choose_table(
         if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
             raise
         said = str(error).removesuffix(".")
+    builder.has_passed_table = True
     builder.plan.warnings.append(f"Labels were read from folders: {said}.")
     return None
 

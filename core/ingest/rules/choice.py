@@ -50,7 +50,7 @@ class Choice:
             if not self._is_known():
                 raise self._asked(looks)
         plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
-        if whole:
+        if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(
                 f"Classes were read from folders, and no label file: {files}. To read labels from a file, name it with "

@@ -216,11 +216,14 @@ def test_what_is_unclear_is_asked_for_by_the_option_that_settles_it(
         planned({**FILES, **files}, **options)
 
 
-def test_a_table_beside_class_folders_that_says_something_else_is_asked_about() -> None:
+def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_classes() -> None:
     files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "sizes.csv": "file,width\n1.jpg,10\n2.jpg,20\n"}
+    found = planned(files)
+    assert found.classes == ["cat", "owl"]
+    assert [text.partition(":")[0] for text in found.warnings] == ["Labels were read from folders"]
+    loose: Files = {"images/1.jpg": "", "raw/2.jpg": "", "sizes.csv": files["sizes.csv"]}
     with pytest.raises(RuleError, match="-o label=width; to take folders as classes, -o layout=folders"):
-        planned(files)
-    assert planned(files, layout="folders").classes == ["cat", "owl"]
+        planned(loose)
 
 
 @pytest.mark.parametrize(
