@@ -289,6 +289,87 @@ def test_a_table_has_no_more_entries_than_a_batch() -> None:
         )
 
 
+def task(*choices: list[str], cancelled: bool = False) -> dict[str, Any]:
+    results = [[{"value": {"choices": chosen}}] for chosen in choices]
+    return {
+        "data": {"image": "cat0.jpg"},
+        "annotations": [{"result": result, "was_cancelled": cancelled} for result in results],
+    }
+
+
+def about(**fields: Any) -> str:
+    return json.dumps({"source-ref": "s3://b/cat0.jpg", "a": 0, "a-metadata": fields})
+
+
+VERTEX = '{"imageGcsUri": "gs://b/cat0.jpg", %s}'
+EDGE = '{"files": [{"path": "cat0.jpg", "label": %s}]}'
+ODD = {
+    "two annotators agree": ("t.json", [task(["cat"], ["cat"])], "cat"),
+    "two annotators differ": ("t.json", [task(["cat"], ["owl"])], "has several labels"),
+    "a cancelled annotation": ("t.json", [task(["cat"], cancelled=True)], "has no label"),
+    "no annotation": ("t.json", [task()], "has no label"),
+    "annotations that are none": ("t.json", [{**task(), "annotations": 3}], "no list of results"),
+    "choices in a cell": (
+        "t.csv",
+        'image,id,choice,annotator,annotation_id,lead_time\ncat0.jpg,1,"{""choices"": [""a"", ""b""]}",1,1,1\n',
+        "has several labels",
+    ),
+    "two ones": ("_classes.csv", "filename, cat, owl\ncat0.jpg, 1, 1\n", "has several labels"),
+    "no one": ("_classes.csv", "filename, cat, owl\ncat0.jpg, 0, 0\n", "has no label"),
+    "Vertex, several": ("v.jsonl", VERTEX % '"classificationAnnotations": [{"displayName": "a"}, {"displayName": "b"}]',
+                        "has several labels"),
+    "Vertex, several in a row": ("v.csv", "gs://b/cat0.jpg,a,b\n", "has several labels"),
+    "Vertex, a use that is none": ("v.csv", "LATER,gs://b/cat0.jpg,a\n", "has “LATER” where TRAINING"),
+    "a manifest of boxes": ("m.manifest", about(type="groundtruth/object-detection"), "no classes of whole images"),
+    "a manifest of several": ("m.manifest", about(type="groundtruth/image-classification-multilabel",
+                              **{"class-map": {"0": "a", "1": "b"}}), "has several labels"),
+    "a class beyond the names": ("labels.json", {"classes": ["a"], "labels": {"cat0": 7}}, "has the class 7"),
+    "a class of none": ("labels.json", {"classes": ["a"], "labels": {"cat0": None}}, "has no label"),
+    "a class of -1": ("labels.json", {"classes": ["a"], "labels": {"cat0": -1}}, "has no label"),
+    "a label with its confidence": ("labels.json", {"classes": ["a"], "labels": {"cat0": {"label": "a"}}}, "a"),
+    "make-sense, several": ("l.csv", 'cat0.jpg,"[a,b]"\n', "has several labels"),
+    "Edge Impulse, none": ("info.labels", EDGE % '{"type": "unlabeled"}', "has no label"),
+    "Edge Impulse, over time": ("info.labels", EDGE % '{"type": "multi-label"}', "a label of the type 'multi-label'"),
+}  # fmt: skip
+"""A file, and the label or the reason of its one entry."""
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_a_tool_writes_of_one_image_is_a_label_or_a_reason(case: str) -> None:
+    name, content, expected = ODD[case]
+    text = content if isinstance(content, str) else json.dumps(content)
+    names = [*FILES, name]
+    found = find_table(names, lambda _: text.encode(), ReadingOptions())
+    assert found is not None
+    said = [row.label for row in found.rows] or [entry.reason for entry in (*found.bad, *found.unlabelled)]
+    assert len(said) == 1 and (said[0] == expected or expected in said[0])
+
+
+def test_classes_of_imagenet_with_one_word_keep_their_ids() -> None:
+    words = "n02012849\tcrane\nn03126707\tcrane\nn02121620\tcat, true cat\n"
+    rows = "0.JPEG\tn03126707\t0\t0\n1.JPEG\tn02121620\t0\t0\n"
+    files: Files = {
+        "train/n02012849/1.JPEG": "",
+        "train/n03126707/images/2.JPEG": "",
+        "train/n02121620/3.JPEG": "",
+        "val/images/0.JPEG": "",
+        "val/images/1.JPEG": "",
+        "val/val_annotations.txt": rows,
+        "words.txt": words,
+    }
+    plan = planned(files)
+    assert list(labels_of(plan, files).values()) == [
+        *("crane (n02012849)", "crane (n03126707)", "cat"),
+        *("crane (n03126707)", "cat"),
+    ]
+    assert sum(plan.test) == 2
+
+
+def test_utf_16_without_its_mark_is_read() -> None:
+    files: Files = {**FILES, "t.csv": "file,label\ncat0.jpg,Käfer\n".encode("utf-16-be")}
+    assert planned(files).classes == ["Käfer"]
+
+
 def test_a_task_of_a_hundred_thousand_choices_is_one_bad_entry() -> None:
     choices = [str(number) for number in range(100_000)]
     task = {"data": {"image": "cat0.jpg"}, "annotations": [{"result": [{"value": {"choices": choices}}]}]}
