@@ -38,7 +38,7 @@ from core import imagenet_base
 from core.db.session import Database
 from core.db.tables import Owner
 from core.ingest.images import decode
-from core.ingest.resizing import Resizing
+from core.ingest.resizing import FIRST, Resizing
 from core.learn import predicting
 from core.learn.method import Method
 from core.learn.networks import Network
@@ -78,7 +78,7 @@ class Bare:
     def decode(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
         """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
         image = self.manifest.image
-        resizing = Resizing(image.crop, image.interpolation)
+        resizing = Resizing(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
             decode(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing) for photo in photos
         ]

@@ -9,7 +9,7 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core import helper_process, imagenet_base, packaged_base
-from core.ingest.resizing import Resizing
+from core.ingest.resizing import LATEST, Resizing
 from core.learn.networks import ImageSpec, Network, build_network
 from core.learn.networks.timm_names import pretrained
 from core.learn.precision import Inputs, place
@@ -61,7 +61,7 @@ def load_base(name: str, scratch: Path) -> Base:
 def _packaged(name: str) -> Base:
     known = packaged_base.packaged(name)
     tensors = load(packaged_base.weights(CHANNELS, name))
-    return Base(name, dict(known.architecture), known.size, Resizing(), known.normalise, tensors)
+    return Base(name, dict(known.architecture), known.size, Resizing(decoding=LATEST), known.normalise, tensors)
 
 
 def _imagenet(scratch: Path) -> Base:
@@ -80,7 +80,7 @@ def _imagenet(scratch: Path) -> Base:
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
         known.size,
-        Resizing(float(known.crop), known.interpolation),
+        Resizing(float(known.crop), known.interpolation, LATEST),
         Normalisation(mean=list(known.mean), std=list(known.std)),
         load_file(file),
     )

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from core.errors import ImageInvalid
-from core.ingest.image_file import gif, heic, kinds
+from core.ingest.image_file import gif, heic, jpeg, kinds
 from core.ingest.images import decode, open_square
+from core.ingest.resizing import FIRST, LATEST, Resizing
 
 MAX = 4096 * 4096
 
@@ -235,3 +236,26 @@ def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.M
     monkeypatch.setattr(heic, "load_library", lambda: None)
     with pytest.raises(ImageInvalid, match="a HEIC image, which needs the package pi-heif"):
         decode(boxed(b"heic"), 8, 3, MAX)
+
+
+@pytest.mark.parametrize("decoding", [FIRST, LATEST])
+def test_a_jpeg_may_have_four_times_the_pixels_of_others(decoding: int) -> None:
+    large, resizing = Image.new("L", (2000, 2000), 77), Resizing(decoding=decoding)
+    assert np.unique(decode(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [77]
+    for kind, most in (("JPEG", 999_999), ("PNG", 3_999_999), ("WEBP", 3_999_999)):
+        with pytest.raises(ImageInvalid, match="2000×2000 pixels, more than"):
+            decode(encoded(large, kind), 32, 1, most, resizing)
+
+
+def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 64 coefficients of two bytes: of a picture of 320 × 320 pixels at half the colours 300 kB."""
+    image = Image.fromarray(noise(320, 320))
+    data = encoded(image, "JPEG", progressive=True, subsampling=2)
+    frame = jpeg.frame_of(data)
+    assert frame is not None and frame.coefficient_bytes == 320 * 320 * 2 * 3 // 2
+    monkeypatch.setattr(jpeg, "MAX_COEFFICIENT_BYTES", 320 * 320 * 2 * 3 // 2)
+    assert decode(data, 32, 3, MAX, Resizing(decoding=LATEST)).shape == (32, 32, 3)
+    larger = encoded(image, "JPEG", progressive=True, subsampling=0)
+    with pytest.raises(ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"):
+        decode(larger, 32, 3, MAX, Resizing(decoding=LATEST))
+    assert decode(encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)).any()
