@@ -5,6 +5,7 @@ processes of their own, the last two run what the download holds.
 """
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from api.predict.decoder import ImageDecoder, Wanted
 from core.db.tables import Model
 from core.export import onnx_card
 from core.export.card_code import image_code
+from core.export.format import Version
+from core.export.formats.onnx_zip import OnnxZip
+from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
@@ -25,10 +29,13 @@ from core.ingest.first_report import first_report
 from core.ingest.ingest import ingest
 from core.ingest.limits import Limits
 from core.ingest.resizing import FIRST, LATEST, Resizing
+from core.learn.catalogue import catalogue
 from core.protocol.architecture import Image as ImageSpec
+from core.protocol.manifest import Manifest
 from core.settings import Settings
 from core.store import FolderStore
 from core.work.validate import Archive, decode
+from perennial.cli.unpack import opened
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
 
@@ -174,3 +181,21 @@ def test_a_download_holds_the_readers_own_lines() -> None:
             line for line in copied if "import" not in line
         ]
         assert "core." not in files[name].replace("`core.ingest.", "") and "from ." not in files[name]
+
+
+def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_path: Path) -> None:
+    given = {"scenario": "class", "architecture": {"name": "mlp"}, "classes": ["cat", "dog"], "version": 1}
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "model.onnx").write_bytes(b"a graph")
+    for image, reads in ((IMAGE, set(reader_files(ImageSpec.from_json(IMAGE)))), (BEFORE, set())):
+        manifest = Manifest.from_json({**given, "image": image})
+        for form in (SafetensorsZip(), OnnxZip()):
+            path = tmp_path / "download.zip"
+            form.write(path, Version(manifest, [], catalogue(), made))
+            with opened(path) as package:
+                assert {name for name in package.names if name.endswith(".py")} == reads
+                assert json.loads(package.read("config.json"))["image"] == image
+                assert ("from image_file import read_array" in package.read("README.md").decode()) == bool(
+                    reads
+                )
