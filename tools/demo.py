@@ -135,8 +135,8 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     folder = file.parent / "model"
     folder.mkdir()
     with zipfile.ZipFile(file) as archive:
-        for name in ("model.safetensors", "config.json", "README.md"):
-            (folder / name).write_bytes(archive.read(name))
+        for name in archive.namelist():
+            (folder / Path(name).name).write_bytes(archive.read(name))
     images, wanted = _ten_digits(folder)
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
