@@ -61,7 +61,9 @@ def load_base(name: str, scratch: Path) -> Base:
 def _packaged(name: str) -> Base:
     known = packaged_base.packaged(name)
     tensors = load(packaged_base.weights(CHANNELS, name))
-    return Base(name, dict(known.architecture), known.size, Resizing(decoding=LATEST), known.normalise, tensors)
+    return Base(
+        name, dict(known.architecture), known.size, Resizing(decoding=LATEST), known.normalise, tensors
+    )
 
 
 def _imagenet(scratch: Path) -> Base:
