@@ -141,8 +141,7 @@ def test_a_batch_whose_images_are_of_no_kind_that_is_read_is_refused_at_once(
         refused = client.post(f"{TASKS}{query}", content=body)
         assert refused.status_code == 422 and refused.json()["type"] == "/problems/archive-invalid"
         assert refused.json()["detail"].startswith(
-            "4 of 14 images cannot be read, more than the 5% that a batch may have; the first is “train/a/bad-0.png”: "
-            "not a PNG"
+            "4 of 14 images cannot be read, more than 5%; the first is “train/a/bad-0.png”: not a PNG"
         )
     few = client.post(f"{TASKS}?validate=only", content=with_bad_images(archive(a=30, b=30), 1)).json()
     assert few["valid"] and few["report"]["rejected_count"] == 1
