@@ -26,6 +26,11 @@ def take(session: Session, owner_id: str, size: int, limit: int) -> bool:
     return bool(found.rowcount)
 
 
+def outdate(session: Session, owner_id: str) -> None:
+    """Something of the owner's is deleted in this transaction: the next refusal measures again. Last in it, too."""
+    session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
+
+
 def known(session: Session, owner_id: str) -> tuple[int | None, float | None]:
     """The figure, and when it was measured (database's clock)."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()

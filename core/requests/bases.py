@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Text, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from core.db import references
+from core.db import references, stored_bytes
 from core.db.session import Database
 from core.db.tables import Base, Model
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
@@ -176,6 +176,7 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
         record(session, actor, "base.delete", row.id, data, now=db.now(session))
+        stored_bytes.outdate(session, row.owner_id)
     delete_unused(db, blobs, [row.sha256])
 
 

@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import answers
+from core.db import answers, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, Action
@@ -80,4 +80,5 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
         digests.add(made.sha256)
         session.delete(made)
     record(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
+    stored_bytes.outdate(session, row.owner_id)
     return archives, sorted(digests)

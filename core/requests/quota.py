@@ -1,9 +1,9 @@
 """The bytes that an owner may have in the store (`PERENNIAL_MAX_OWNER_BYTES`), and the open jobs.
 
 Both are asked before an upload is read, by its declared length, and again in the transaction that accepts it: there
-uploads that run side by side cannot exceed the limit together. A refusal rests on a sum that is at most
-`FRESH_S` old, so that deleting helps at once. Versions that jobs publish and exports count, but are never
-refused: a full store costs nobody a version or a download.
+uploads that run side by side cannot exceed the limit together. A refusal rests on a sum that is at most `FRESH_S` old,
+and from after the last deletion, so that deleting helps at once. Versions that jobs publish and exports count, but are
+never refused: a full store costs nobody a version or a download.
 """
 
 from sqlalchemy import func, select
@@ -37,7 +37,7 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
     with db.read() as session:
         used, at = stored_bytes.known(session, owner_id)
         now = db.now(session)
-    if used is None or (used + size > limit and (at is None or now - at > FRESH_S)):
+    if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
         used = stored_bytes.measured(db, owner_id)
     if used + size > limit:
         raise _full(used, limit, size)

@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import answers, deliveries
+from core.db import answers, deliveries, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
@@ -101,7 +101,9 @@ def _erased(
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     digests = {d for d in task.digests if d}
     digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
-    return archives, sorted(digests.union(answers.forget(session, row.id, number)))
+    digests |= set(answers.forget(session, row.id, number))
+    stored_bytes.outdate(session, row.owner_id)
+    return archives, sorted(digests)
 
 
 def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.db import chunks
+from core.db import chunks, stored_bytes
 from core.db.session import Database
 from core.db.tables import Chunk, Owner, Upload
 from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
@@ -241,6 +241,7 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
         row = find(session, actor, upload, now, lock=True)
         record(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
         keys = chunks.forget(session, row.id)
+        stored_bytes.outdate(session, row.owner_id)
     for key in keys:
         store.delete(key)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from core.db import chunks, stored_bytes
 from core.db.session import Database
-from core.db.tables import Chunk, Upload
+from core.db.tables import Chunk, Owner, Upload
 from core.errors import (
     Invalid,
     NotFound,
@@ -290,3 +290,18 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     with pytest.raises(NotFound):
         submit()
     assert len(list(office.store.list("archives/"))) == 1
+
+
+def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_that_was_put_back(
+    office: Office,
+) -> None:
+    narrow = Terms(max_open=3, max_owner_bytes=10, hours=24.0)
+    first = uploads.create(office.db, office.actor, 10, None, None, narrow)[0]["id"]
+    send(office, first, 0, b"0123456789")
+    for put_back in (0.0, 400 * 86_400.0):
+        with pytest.raises(StorageFull):
+            uploads.create(office.db, office.actor, 10, None, None, narrow)
+        with office.db.write() as session:
+            session.execute(update(Owner).values(bytes_at=Owner.bytes_at + put_back))
+    uploads.delete(office.db, office.store, office.actor, first)
+    uploads.create(office.db, office.actor, 10, None, None, narrow)
