@@ -214,7 +214,7 @@ def _labels() -> list[Case]:
         c("JSON of a million brackets", b"[" * 1_000_000),
         c("no rows", head),
         c("no bytes", b""),
-        c("unknown split", b"path,label,split\ncat/0.png,a,train\ndog/0.png,a,secret\n"),
+        c("unknown splits", b"path,label,split\ncat/0.png,a,hidden\ndog/0.png,a,secret\n"),
         c("too many cells", head + b"cat/0.png,a" + b",x" * 100_000 + b"\n"),
         c("bomb of 33 MB", head + b"#" * (33 << 20), LARGE, HOSTILE),
         _case("labels.csv a million lines", lambda: honest_zip(
