@@ -178,7 +178,8 @@ def _part_column(records: Records, sample: list[Sequence[object]], taken: set[in
         word = _word(column)
         if at not in taken and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
             words = [part_of(str(row[at] or "")) for row in sample]
-            if words and sum(word is not None for word in words) * 2 >= len(words):
+            is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
+            if words and (is_of_parts or word == "split"):  # which means parts and nothing else
                 return at
     return -1
 
