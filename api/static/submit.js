@@ -113,7 +113,10 @@ async function check(batch) {
     batch.state = "checked";
   } catch (error) {
     batch.said.textContent = error.message;
-    batch.report.replaceChildren(...[...(error.remedies ?? [])].map((one) => remedy(batch, document.importNode(one, true))));
+    const remedies = [...(error.remedies ?? [])].map((one) => remedy(batch, document.importNode(one, true)));
+    const buttons = made("div", "buttons");
+    buttons.append(...remedies);
+    batch.report.replaceChildren(...(remedies.length ? [buttons] : []));
     batch.state = "refused";
   }
   shown(batch);
