@@ -390,7 +390,7 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     bad = send(client, url, png.getvalue()[:100])
     assert bad.status_code == 422 and bad.json()["type"] == "/problems/image-invalid"
     huge = io.BytesIO()
-    Image.new("L", (5000, 5000)).save(huge, "PNG")
+    Image.new("L", (8000, 8000)).save(huge, "PNG")
     assert send(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
     several = send(client, url, png.getvalue(), png.getvalue()[:100], huge.getvalue(), png.getvalue())
     assert several.status_code == 200
@@ -399,7 +399,7 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     assert [item.get("label") for item in items] == ["dog", None, None, "dog"]
     damaged = {"code": "image-invalid", "detail": "The image cannot be used: damaged or cut off."}
     assert items[1]["error"] == damaged
-    assert "5000×5000 pixels" in items[2]["error"]["detail"]
+    assert "8000×8000 pixels" in items[2]["error"]["detail"]
     for wrong in ([], [[[256]]], [[[0.5]]], [[1, 2]], [[[1], [2, 3]]], [[["a"]]], {"pictures": []}):
         assert client.post(url, json=wrong).status_code == 422, wrong
 
