@@ -10,7 +10,7 @@ import unicodedata
 from core import characters
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, show
+from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, show
 
 __all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "refuse_nested", "show"]
 
@@ -57,8 +57,13 @@ def path_of(raw: str) -> str:
 
 
 def refuse_nested(name: str, first_bytes: bytes) -> None:
-    """Raise ArchiveHostile when an entry is itself an archive, by its name or its first bytes."""
-    if name.lower().endswith(ARCHIVE_SUFFIXES) or first_bytes.startswith(ARCHIVE_MAGIC):
+    """Raise ArchiveHostile when an entry is itself an archive, by its name or its first bytes.
+
+    Documents are zips too (`README.docx`, `labels.xlsx`): a name that is plainly no image's is left out later.
+    """
+    if name.lower().endswith(ARCHIVE_SUFFIXES) or (
+        first_bytes.startswith(ARCHIVE_MAGIC) and not is_no_image(name)
+    ):
         raise ArchiveHostile(f"The entry {show(name)} is itself an archive; unpack it first.")
 
 

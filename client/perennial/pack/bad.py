@@ -1,7 +1,10 @@
 """Entries of a source that cannot be used: each is left out and listed, up to a share of all."""
 
+import math
+
 from perennial.pack.errors import PackError
 from perennial.pack.rules.entries import BadEntry, ReadingOptions
+from perennial.pack.rules.tables.words import write_share
 from perennial.pack.text import count
 
 MAX_BAD = ReadingOptions().max_bad
@@ -40,9 +43,11 @@ class BadEntries:
             return []
         found = count(self._count, "entry", "entries")
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
+            share = math.ceil(1000 * self._count / (good + self._count)) / 1000
+            others = f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
             raise PackError(
-                f"{found} of {good + self._count:,} in {self._origin} cannot be used, more than {self._most:.3g} of "
-                f"all: {self._said()}. Mend them, or leave out a larger share with -o max_bad=0.5 (max_bad=0.5)."
+                f"{found} of {good + self._count:,} in {self._origin} cannot be used, more than "
+                f"{write_share(self._most)}: {self._said()}. Mend them{others}."
             )
         return [f"{found} of {self._origin} left out as bad: {self._said()}."]
 

@@ -21,7 +21,9 @@ class LeavesFolder(PackError):
     """
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"{found} Only what is in the folder is sent; allow_outside=True sends this too.")
+        super().__init__(
+            f"{found} Only what is in the folder is sent; -o allow_outside=true (allow_outside=True) sends this too."
+        )
         self.found = found
 
 

@@ -145,7 +145,7 @@ def _of_folder(folder: Path) -> str:
 
 def _held(folder: Path, names: list[str]) -> str:
     if not names:
-        return "it is empty"
+        return "it is empty, but for hidden files and links" if any(folder.iterdir()) else "it is empty"
     for kind, found in kinds_among(names).items():
         first = names[found[0]]
         return f"{show(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"

@@ -15,7 +15,7 @@ MAX_CHUNKS = 1 << 17
 MAX_TEXT_BYTES = 1 << 20
 """Of a profile or a text that may say how the image is turned, unpacked: the bound of Pillow."""
 MAX_TURNS = 8
-"""Texts that may say how the image is turned; an honest file has one."""
+"""Texts that may say how the image is turned, and profiles; an honest file has one of each."""
 _FRAME_BYTES = 12
 """Of a chunk beside its data: length, kind and checksum."""
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
@@ -29,7 +29,7 @@ def without_texts(data: bytes) -> bytes:
 
     Raises Unreadable: there are more than MAX_CHUNKS chunks. A file that is cut off is its decoder's to refuse.
     """
-    at, count, turns = len(SIGNATURE), 0, 0
+    at, count, turns, profiles = len(SIGNATURE), 0, 0, 0
     kept, begin = [], 0
     while at < len(data):
         count += 1
@@ -40,7 +40,10 @@ def without_texts(data: bytes) -> bytes:
         if end <= len(data) and (kind == _PROFILE or kind in _TEXTS):
             text = data[at + 8 : end - 4]
             turns += kind in _TEXTS and text.startswith(_TURNS)
-            is_needed = kind == _PROFILE or (text.startswith(_TURNS) and turns <= MAX_TURNS)
+            profiles += kind == _PROFILE
+            is_needed = (
+                profiles <= MAX_TURNS if kind == _PROFILE else text.startswith(_TURNS) and turns <= MAX_TURNS
+            )
             if not is_needed or _size(kind, text) > MAX_TEXT_BYTES:
                 kept.append(data[begin:at])
                 begin = end

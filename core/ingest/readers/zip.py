@@ -41,6 +41,8 @@ _DEFLATE_RATIO = 1032
 _TRIAL_BYTES = 32 << 20
 """Deflated entries are unpacked on trial until this many declared bytes are spent."""
 _READ_BLOCK = 1 << 20
+_METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz"}
+"""Of packing, by their numbers (APPNOTE 6.3.10, 4.4.5)."""
 
 
 class ZipReader(Reader):
@@ -283,8 +285,10 @@ def _check_kind(entry: _Entry, name: str) -> bool:
     if entry.flags & _ENCRYPTED:
         raise ArchiveHostile(f"The entry {show(name)} is encrypted; send the archive without a password.")
     if entry.method not in (STORED, DEFLATED):
+        method = _METHODS.get(entry.method, f"method {entry.method}")
         raise ArchiveHostile(
-            f"The entry {show(name)} is packed with method {entry.method}; only stored and deflated are accepted."
+            f"The entry {show(name)} is packed with {method}; only stored and deflated are accepted. Unpack it, and "
+            "send the folder (perennial submit MODEL FOLDER), or pack it with zip -r."
         )
     is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and (entry.size or entry.packed > 2):

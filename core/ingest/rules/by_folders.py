@@ -22,7 +22,7 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
     names, plan = builder.names, builder.plan
     images = images_of(names, kept)
     if not images:
-        raise _none_found(names, kept)
+        raise _none_found(builder, kept)
     levels = find_levels(images, options.class_level, known)
     places = {folder: levels.place(folder) for folder in images}
     found: Counter[str] = Counter()
@@ -30,7 +30,7 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
         if isinstance(place, Place):
             found[place.folder] += images[folder]
     if not found:
-        raise _none_found(names, kept)
+        raise _none_found(builder, kept)
     chosen = Choice(builder, kept, options, levels, known, found).settle()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
@@ -84,8 +84,9 @@ def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
     return sure if is_any else perhaps
 
 
-def _none_found(names: Sequence[str], kept: Sequence[int]) -> RuleError:
+def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
     """No file of a class: what there is, and what could be sent."""
+    names = builder.names
     usual = (
         "No labelled images were found. Send train/<class>/… (and test/<class>/…), <class>/…, or images with a "
         f"{CSV_NAME} (path,label[,split])."
@@ -94,6 +95,8 @@ def _none_found(names: Sequence[str], kept: Sequence[int]) -> RuleError:
     ways, by_names = offer_pattern(names, kept)
     for kind, files in foreign.kinds_among([names[index] for index in kept]).items():
         return RuleError(f"{usual} {show(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
+    if builder.plan.lost:
+        usual = f"{usual} {' '.join(builder.plan.lost)}"
     beside = f" The file {looks[0]}, and names no images of the batch.{looks[0].advice}" if looks else ""
     return RuleError(f"{usual}{beside}{by_names}", remedies=ways)
 

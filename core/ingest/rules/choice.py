@@ -49,7 +49,8 @@ class Choice:
                 return {name: normal_label(self._one_label())}
             if not self._is_known():
                 raise self._asked(looks)
-        plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
+        if len(found) > 1:
+            plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
         if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(

@@ -43,6 +43,12 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
+_OF_CAMERAS = re.compile(
+    r"[1-9]\d\d(?:APPLE|ANDRO|CANON|_?CASIO|EOS\dD|GOPRO|KM\w{3}|LEICA|MEDIA|MSDCF|NCD\w{2}|NIKON|ND\w{3}|NZ\w{3}|OLYMP"
+    r"|_?PANA|_?PENTX|PHOTO|RICOH|SIGMA|_FUJI|__DSC)",
+    re.IGNORECASE,
+)
+"""Folders that cameras and phones number (DCF): `100APPLE`, `101CANON`."""
 _CLASS_STEMS = frozenset(
     ["class", "cls", "label", "category", "cat", "species", "type", "kind", "breed", "id", "digit", "cluster"]
 )
@@ -74,7 +80,7 @@ def alike_parts(folders: Iterable[str]) -> dict[str, str]:
 
 def is_container(folder: str) -> bool:
     """Whether a folder's name says nothing of what its images show: a word for a part or for files."""
-    if part_of(folder) is not None:
+    if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _words(folder)
     meaning = [word for word in words if word not in _FILLING]

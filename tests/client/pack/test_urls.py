@@ -229,3 +229,13 @@ def test_many_changes_end_the_batch(photos: Photos, tmp_path: Path) -> None:
         photos.pages[f"/{number}.png"] = Page(status=404)
     with pytest.raises(PackError, match=r"2 entries of 10 .* -o max_bad="):
         members(batch)
+
+
+def test_a_url_with_two_labels_is_left_out_and_one_that_is_repeated_counts_once(
+    photos: Photos, tmp_path: Path
+) -> None:
+    file = listed(tmp_path, photos, f"{photos.url}/0.png,cat", f"{photos.url}/1.png,cat")
+    batch = open_batch(file, allow_private=True, max_bad=0.2)
+    assert "9 images of 2 classes" in batch.describe() and "0.png" not in " ".join(members(batch))
+    assert "of which Line 12 of “list.csv” says something else" in " ".join(batch.warnings)
+    assert "1 line left out, which repeat others." in batch.warnings

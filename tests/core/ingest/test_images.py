@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from core.errors import ImageInvalid
-from core.ingest.image_file import gif, heic, jpeg, kinds
+from core.ingest.image_file import gif, heic, jpeg, kinds, png
 from core.ingest.images import decode, open_square
 from core.ingest.resizing import FIRST, LATEST, Resizing
 
@@ -259,3 +259,18 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(monkeypatch: py
     with pytest.raises(ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"):
         decode(larger, 32, 3, MAX, Resizing(decoding=LATEST))
     assert decode(encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)).any()
+
+
+def test_of_many_profiles_in_a_png_few_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"name\0\0" + zlib.compress(bytes(1 << 20))
+    chunk = struct.pack(">I", len(body)) + b"iCCP" + body + struct.pack(">I", zlib.crc32(b"iCCP" + body))
+    whole = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(whole, "PNG")
+    data = whole.getvalue()
+    unpacked: list[bytes] = []
+    monkeypatch.setattr(png, "_size", lambda kind, text: unpacked.append(text) or len(text))
+    assert (
+        png.without_texts(data[:33] + 1000 * chunk + data[33:])
+        == data[:33] + png.MAX_TURNS * chunk + data[33:]
+    )
+    assert len(unpacked) == png.MAX_TURNS

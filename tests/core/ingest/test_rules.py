@@ -340,3 +340,24 @@ def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
     reading = reading_of(stored_reading(options, ["cat"]), ["dog"])
     assert (reading.options, list(reading.known()), reading.is_old) == (options, ["cat"], False)
     assert stored_reading(ReadingOptions(), []) == {"options": {}, "known": []}
+
+
+def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
+    assert planned(files("images"), layout="folders").warnings == []
+
+
+@pytest.mark.parametrize("name", ["ann.json", "gt.json", "train.json", "x_test.json", "via/ann.json"])
+def test_json_that_may_be_labels_is_asked_about_where_there_is_one_class(name: str) -> None:
+    with pytest.raises(RuleError, match=f"“{name}” looks like labels"):
+        planned([*files("birds"), name])
+
+
+def test_images_in_hidden_folders_alone_are_named() -> None:
+    with pytest.raises(RuleError, match=r"4 images in the hidden folder “\.cache” left out"):
+        planned(files(".cache/cat", ".cache/dog"))
+
+
+@pytest.mark.parametrize("names", [("100APPLE", "101APPLE"), ("100CANON", "101_PANA"), ("100MSDCF",)])
+def test_folders_that_cameras_number_are_no_classes(names: tuple[str, ...]) -> None:
+    with pytest.raises(RuleError, match="no labels that are sure"):
+        planned(files(*(f"DCIM/{name}" for name in names)))

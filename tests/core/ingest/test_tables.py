@@ -11,7 +11,7 @@ import pytest
 from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
-from core.errors import LabelsInvalid
+from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.layout import Reading, arrange
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
@@ -224,6 +224,25 @@ def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_cl
     loose: Files = {"images/1.jpg": "", "raw/2.jpg": "", "sizes.csv": files["sizes.csv"]}
     with pytest.raises(RuleError, match="-o label=width; to take folders as classes, -o layout=folders"):
         planned(loose)
+
+
+@pytest.mark.parametrize("column", ["width", "eyes"])
+def test_a_table_beside_class_folders_that_says_something_else_is_said_once(column: str) -> None:
+    files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "more.csv": f"file,{column}\n1.jpg,10\n2.jpg,20\n"}
+    plan = planned(files)
+    assert plan.classes == ["cat", "owl"]
+    (said,) = plan.warnings
+    assert said.endswith(f"-o label={column}; to take folders as classes, -o layout=folders.")
+    assert planned(files, label_column=column).classes == ["10", "20"]
+
+
+def test_a_mapping_of_ids_is_read_where_it_is_named() -> None:
+    files: Files = {
+        "n01440764/1.jpg": "",
+        "n01443537/2.jpg": "",
+        "words.txt": "n01440764\ttench, Tinca tinca\n",
+    }
+    assert planned(files, table="words.txt").classes == ["tench"]
 
 
 @pytest.mark.parametrize(
@@ -457,3 +476,64 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     ].items()
     reading = Reading(ReadingOptions(names_pattern="{label}_{number}"))
     assert arrange(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
+
+
+@pytest.mark.parametrize("name", ["IMAGES/{}.PNG", "{}.Png", r"C:\\shots\\Images\\{}.PNG"])
+def test_case_counts_only_where_names_differ_by_it(name: str) -> None:
+    there = [f"images/{letter}.png" for letter in "abcd"]
+    files: Files = dict.fromkeys(there, b"")
+    rows = "".join(f"{name.format(letter)},cat\n" for letter in "abcd")
+    plan = planned({**files, "labels.csv": f"path,label\n{rows}"})
+    assert labels_of(plan, {**files, "labels.csv": ""}) == dict.fromkeys(there, "cat")
+    twins = ImageNames(["images/a.PNG", "images/A.png"], range(2))
+    assert twins.find("images/a.png") == MISSING and twins.find("images/A.png") == 1
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(first: str, encoding: str) -> None:
+    rows = "".join(f"{path};{label};a, b\n" for path, label in LABELS.items())
+    files: Files = {
+        **FILES,
+        "labels.csv": f"{first}\npath;label;note\n{rows}none.png;cat;c\n".encode(encoding),
+    }
+    plan = planned(files)
+    assert labels_of(plan, files) == LABELS
+    assert [bad.where for bad in plan.bad_entries] == [f"line {3 + len(LABELS)} of labels.csv"]
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "said"),
+    [
+        (
+            "path,width",
+            "64",
+            "tell of the files, and not of what they show. If it is the label, say -o label=width",
+        ),
+        ("file,Date", "2024-05-01", "-o label=Date"),
+        ("path,target", "{}.37", "numbers with decimals"),
+    ],
+)
+def test_columns_that_are_no_labels_are_asked_about(header: str, value: str, said: str) -> None:
+    rows = "".join(f"{path},{value.format(at)}\n" for at, path in enumerate(IMAGES))
+    files: Files = {**FILES, "details.csv": f"{header}\n{rows}"}
+    with pytest.raises(RuleError, match=re.escape(said)):
+        planned(files)
+    assert planned(files, label_column=header.split(",")[1]).kind == "table"
+
+
+def test_images_that_a_table_gives_no_label_are_said() -> None:
+    first, label = next(iter(LABELS.items()))
+    plan = planned(table(f"{first},{label}\n"))
+    assert plan.lost == [f"{len(IMAGES) - 1} images left out, which “labels.csv” gives no label."]
+
+
+@pytest.mark.parametrize("pack", [honest_zip, tar])
+def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> None:
+    document = honest_zip({"[Content_Types].xml": b"<Types/>"})
+    found = look(
+        pack({"cat/1.png": png(1), "owl/2.png": png(2), "README.docx": document, "cat/notes.xlsx": document})
+    )
+    assert {one["path"] for one in found.ignored_files} == {"README.docx", "cat/notes.xlsx"}
+    with pytest.raises(ArchiveHostile, match="itself an archive"):
+        look(pack({"cat/1.png": png(1), "cat/2.png": document}))

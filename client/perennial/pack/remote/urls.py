@@ -82,10 +82,10 @@ class UrlImages(FetchedImages):
         self.say_what_is_bad()
 
     def _listed(self, file: Path, max_entries: int) -> list[Row]:
-        """The lines that name a URL and a label, each URL once. Raises PackError."""
-        rows: list[Row] = []
+        """The lines that name a URL and a label, each URL once, and none that has two labels. Raises PackError."""
+        rows: dict[str, Row] = {}
         seen: set[str] = set()
-        unlabelled = 0
+        unlabelled = repeated = 0
         for row in rows_of(file):
             if len(seen) >= max_entries:
                 raise PackError(
@@ -98,20 +98,31 @@ class UrlImages(FetchedImages):
                 self._bad.add(row.where, f"names {show(row.url)}, which {error}")
                 continue
             if row.url in seen:
+                first = rows.get(row.url)
+                if first is not None and (first.label, first.part) == (row.label, row.part):
+                    repeated += 1
+                    continue
                 self._bad.add(row.where, f"names {show(row.url)}, which the list has named already")
+                if first is not None:
+                    self._bad.add(
+                        first.where, f"names {show(row.url)}, of which {row.where} says something else"
+                    )
+                    del rows[row.url]
             elif row.part == UNKNOWN_PART:
                 self._bad.add(row.where, "has a split that is not train, test, validation or empty")
             elif row.label.strip().lower() in _NO_LABELS:
                 unlabelled += 1
             else:
-                rows.append(row)
+                rows[row.url] = row
             seen.add(row.url)
         if unlabelled:
             self._said.append(f"{count(unlabelled, 'line')} without a label left out.")
+        if repeated:
+            self._said.append(f"{count(repeated, 'line')} left out, which repeat others.")
         if not rows:
             self._bad.check(0)
             raise PackError(f"{show(file)} lists no images: {FORM}.")
-        return rows
+        return list(rows.values())
 
     def _asked(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
         """What there is at each URL, in order; what cannot be had is bad."""

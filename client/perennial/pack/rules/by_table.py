@@ -6,7 +6,7 @@ from perennial.pack.rules.builder import IGNORED, Builder
 from perennial.pack.rules.by_folders import images_of
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import Place, find_levels
-from perennial.pack.rules.names import CSV_NAME, is_no_image
+from perennial.pack.rules.names import CSV_NAME, is_image, is_no_image, show
 from perennial.pack.rules.sentences import count
 from perennial.pack.rules.tables import FoundTable, held_out_parts, resolve_rows
 from perennial.pack.rules.words import is_container
@@ -82,10 +82,13 @@ def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, t
     if resolved.unlabelled:
         many = count(len(resolved.unlabelled), "entry", "entries")
         plan.notes.append(f"{many} without a label, or listed before, ignored")
-    files, unlisted = set(table.files), 0
+    files, unlisted, images_lost = set(table.files), 0, 0
     for index in kept:
         if plan.of[index] == IGNORED and index not in files:
             builder.leave(index, f"not listed in {where}" if where else "not named by the pattern")
             unlisted += 1
+            images_lost += is_image(names[index])
+    if images_lost and where:
+        plan.lost.append(f"{count(images_lost, 'image')} left out, which {show(where)} gives no label.")
     if unlisted and where:
         plan.notes.append(f"{count(unlisted, 'file')} not listed in {where} ignored")

@@ -27,7 +27,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"(train|val|valid|test)(list)?\.txt", "a list of images"),
 )
 _JSON = re.compile(
-    r".*(label|annot|class|categor|truth|target|meta|instances|split|dataset|index|manifest|result|export).*\.json"
+    r"(.*(label|annot|class|categor|truth|target|meta|instances|split|dataset|index|manifest|result|export).*"
+    r"|(.*[-_.])?(ann|anns|gt|train|val|valid|test|data|images)([-_.].*)?)\.json"
 )
 _COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))

@@ -5,12 +5,15 @@ Text stays text: a cell such as `=1+1` is never evaluated. A row that cannot be 
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _SAMPLE_BYTES, _SAMPLE_ROWS = 64 << 10, 25
+_SAYS_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
+"""The first line by which a spreadsheet is told what separates the cells."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -47,6 +50,9 @@ def encoding_of(data: bytes) -> str:
 
 def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
     """The character between cells: the one that gives the first rows equally many, two at least; else empty."""
+    said = _said_separator(data)
+    if said in SEPARATORS:
+        return said
     best, best_share = "", 0.0
     for separator in (*SEPARATORS, *((" ",) if with_blanks else ())):
         rows = [
@@ -59,6 +65,15 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
             if share > best_share:
                 best, best_share = separator, share
     return best
+
+
+def _said_separator(data: bytes) -> str:
+    """The character that a first line `sep=;` names; empty without one."""
+    try:
+        said = _SAYS_SEPARATOR.fullmatch(next(open_text(data[:_SAMPLE_BYTES]), ""))
+    except UnicodeDecodeError:
+        return ""
+    return said[1] if said else ""
 
 
 def read_records(data: bytes, separator: str) -> Iterator[Record]:
@@ -90,5 +105,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
     """The lines; a NUL, which ends older readers of CSV, becomes a character that no label may have."""
-    for line in text:
+    for number, line in enumerate(text):
+        if not number and _SAYS_SEPARATOR.fullmatch(line):
+            line = "\n"  # an empty line, so that the others keep their numbers
         yield line.replace("\0", "\ufffe") if "\0" in line else line

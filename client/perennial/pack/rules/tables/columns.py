@@ -24,6 +24,13 @@ _LABEL_WORDS = frozenset((
 _PART_WORDS = frozenset(
     ("split", "set", "subset", "part", "partition", "data_set", "dataset", "usage", "ml_use")
 )
+_DETAIL_WORDS = frozenset((
+    "width", "height", "size", "file_size", "filesize", "byte", "date", "datetime", "date_time", "created", "timestamp",
+    "created_at", "modified", "camera", "author", "photographer", "license", "licence", "copyright", "md5", "sha1",
+    "sha256", "hash", "checksum", "latitude", "longitude", "lat", "lon", "lng", "altitude", "extension", "mime_type",
+    "user", "username", "index",
+))  # fmt: skip
+"""Columns that tell of a file, and not of what it shows."""
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
 _FEW = 20
 """Entries from which a column with a different value in each is no column of labels."""
@@ -216,6 +223,7 @@ def _label_column(
             _several(records, [records.columns[at] for at in fitting], "of labels", "label"), "labels"
         )
     (label,) = fitting
+    _refuse_measures(records, label, sample)
     if not named and not _are_folders(label, sample, folders):
         _refuse_unlikely(records, label, sample, folders)
     return label
@@ -251,12 +259,35 @@ def _refuse_unlikely(
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
         raise RuleError(f"The column {show(name)} of {show(file)} differs in each row. {settles}.", "labels")
+    if records.header and _word(name) in _DETAIL_WORDS:
+        raise RuleError(
+            f"The column {show(name)} of {show(file)} seems to tell of the files, and not of what they show. "
+            f"{settles}.",
+            "labels",
+        )
     if records.header and len({folder for folder in folders if folder and part_of(folder) is None}) > 1:
         raise RuleError(
             f"{show(file)} names images that lie in several folders, and its column {show(name)} says something else. "
             f"{settles}.",
             "labels",
         )
+
+
+def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]]) -> None:
+    """Raise RuleError where most labels are different numbers with decimals: a model would learn each as a class."""
+    values = {text for row in sample if (text := str(row[label]).strip())}
+    if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
+        name = records.columns[label]
+        raise RuleError(
+            f"The column {show(name)} of {show(records.file.name)} has numbers with decimals, nearly each another: "
+            f"classes are learned, and no numbers. If each is a class, say -o label={write_value(name)}.",
+            "labels",
+        )
+
+
+def _is_decimal(text: str) -> bool:
+    whole, dot, decimals = text.removeprefix("-").partition(".")
+    return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
 def _several(records: Records, names: list[str], what: str, option: str) -> str:

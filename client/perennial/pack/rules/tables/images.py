@@ -35,6 +35,7 @@ class ImageNames:
         self._base_stems: dict[str, int] = {}
         self._tails: dict[str, int] = {}
         self._in_parts: dict[str, int] = {}
+        self._in_small: ImageNames | None = None
 
     def __len__(self) -> int:
         return len(self._among)
@@ -42,8 +43,17 @@ class ImageNames:
     def find(self, name: str, folder: str = "", part: Part = "") -> int:
         """The number of the image that `name` means in a table of `folder`, MISSING or AMBIGUOUS.
 
-        `part`: of the table, which decides between images of several parts.
+        `part`: of the table, which decides between images of several parts. Case counts only where several names differ
+        by it.
         """
+        found = self._find(name, folder, part)
+        if found != MISSING:
+            return found
+        if self._in_small is None:
+            self._in_small = _Small(self._names, self._among)
+        return self._in_small._find(name.casefold(), folder.casefold(), part)
+
+    def _find(self, name: str, folder: str, part: Part) -> int:
         found = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
         if found >= 0:
             return found
@@ -135,6 +145,20 @@ class ImageNames:
 
     def _name(self, number: int) -> str:
         return _normal(self._names[number])
+
+
+class _Small(ImageNames):
+    """The same names in small letters, without those that differ by case alone."""
+
+    def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
+        small = {i: _normal(names[i]).casefold() for i in among}
+        unique = _unique((name, i) for i, name in small.items())
+        super().__init__(names, [i for i, name in small.items() if unique[name] >= 0])
+        self._small = small
+        self._paths = {small[i]: i for i in self._among}
+
+    def _name(self, number: int) -> str:
+        return self._small[number]
 
 
 def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -145,6 +145,9 @@ class _Search:
             if file is None:
                 continue
             if is_own and not self._is_read(file, is_own=True):
+                by_ids = self._synsets([file], pictures)
+                if by_ids is not None:
+                    return by_ids
                 raise self._asked[0] if self._asked else self._wrong(file)
             if is_own and not wanted:
                 return self._one()
