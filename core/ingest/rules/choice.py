@@ -9,7 +9,7 @@ from core.ingest.rules.levels import Known, Levels
 from core.ingest.rules.names import CSV_NAME, is_image, normal_label, show
 from core.ingest.rules.sentences import count, counted, listed
 from core.ingest.rules.tables import suggest_pattern
-from core.ingest.rules.words import is_container, part_of
+from core.ingest.rules.words import is_container, part_of, parts_of_classes
 
 
 class Choice:
@@ -51,6 +51,12 @@ class Choice:
                 raise self._asked(looks)
         if len(found) > 1:
             plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
+        halves = parts_of_classes(found)
+        if halves:
+            plan.warnings.append(
+                f"The folders {listed(halves, 4)} were taken as classes of their own. If they are parts of one class, "
+                "send train/<class>/… and test/<class>/…."
+            )
         if whole and not self._builder.has_passed_table:
             files = "; ".join(map(str, whole[:3]))
             plan.warnings.append(

@@ -78,6 +78,16 @@ def alike_parts(folders: Iterable[str]) -> dict[str, str]:
     return whole[0] if len(whole) == 1 and len(by_rest) == 1 else {}
 
 
+def parts_of_classes(folders: Iterable[str]) -> list[str]:
+    """Folders that are called by a class and its part, where some class has several: `cat_train` and `cat_test`."""
+    by_rest: dict[tuple[str, ...], dict[str, str]] = {}
+    for folder in folders:
+        found = _parted(folder)
+        if found is not None and found[1]:
+            by_rest.setdefault(found[1], {})[folder] = found[0]
+    return sorted(folder for parts in by_rest.values() if len(set(parts.values())) > 1 for folder in parts)
+
+
 def is_container(folder: str) -> bool:
     """Whether a folder's name says nothing of what its images show: a word for a part or for files."""
     if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):

@@ -361,3 +361,11 @@ def test_images_in_hidden_folders_alone_are_named() -> None:
 def test_folders_that_cameras_number_are_no_classes(names: tuple[str, ...]) -> None:
     with pytest.raises(RuleError, match="no labels that are sure"):
         planned(files(*(f"DCIM/{name}" for name in names)))
+
+
+def test_parts_in_the_names_of_class_folders_are_said() -> None:
+    (said,) = planned(files("cat_train", "cat_test", "dog_train", "dog_test")).warnings
+    assert said.startswith(
+        "The folders “cat_test”, “cat_train”, “dog_test”, “dog_train” were taken as classes"
+    )
+    assert planned(files("crash_test", "train_station", "owl")).warnings == []

@@ -511,6 +511,7 @@ def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(first: str, e
             "tell of the files, and not of what they show. If it is the label, say -o label=width",
         ),
         ("file,Date", "2024-05-01", "-o label=Date"),
+        ("file,text", "a photo of {}", "differs in each row"),
         ("path,target", "{}.37", "numbers with decimals"),
     ],
 )
@@ -537,3 +538,20 @@ def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> No
     assert {one["path"] for one in found.ignored_files} == {"README.docx", "cat/notes.xlsx"}
     with pytest.raises(ArchiveHostile, match="itself an archive"):
         look(pack({"cat/1.png": png(1), "cat/2.png": document}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "first", "remedies"),
+    [
+        ("none.jpg,a\n" * 3 + "images/cat0.jpg,cat\n", "path,label", [("max_bad", "0.75")]),
+        (
+            "images/cat0.jpg,a,x\nimages/owl1.jpg,b,x\n",
+            "path,class,species",
+            [("label", "class"), ("label", "species")],
+        ),
+    ],
+)
+def test_what_an_option_settles_is_a_remedy(rows: str, first: str, remedies: list[tuple[str, str]]) -> None:
+    with pytest.raises(RuleError) as raised:
+        planned(table(rows, first))
+    assert [one[:2] for one in raised.value.remedies] == remedies

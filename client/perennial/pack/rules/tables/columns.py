@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
 from perennial.pack.rules.names import show
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.records import SAMPLE, Records
@@ -32,7 +32,8 @@ _DETAIL_WORDS = frozenset((
 ))  # fmt: skip
 """Columns that tell of a file, and not of what it shows."""
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
-_FEW = 20
+_MOST_REMEDIES = 10
+_FEW = 6
 """Entries from which a column with a different value in each is no column of labels."""
 
 Find = Callable[[str], int]
@@ -115,7 +116,7 @@ def _image_column(
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
-        raise RuleError(_several(records, names, "of images", "image"), "labels")
+        raise _several(records, names, "of images", "image")
     return best, best_found
 
 
@@ -219,9 +220,7 @@ def _label_column(
         same = [at for at in fitting if _are_folders(at, sample, folders)]
         fitting = same[:1] or fitting
     if len(fitting) > 1:
-        raise RuleError(
-            _several(records, [records.columns[at] for at in fitting], "of labels", "label"), "labels"
-        )
+        raise _several(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
     _refuse_measures(records, label, sample)
     if not named and not _are_folders(label, sample, folders):
@@ -290,9 +289,11 @@ def _is_decimal(text: str) -> bool:
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
-def _several(records: Records, names: list[str], what: str, option: str) -> str:
+def _several(records: Records, names: list[str], what: str, option: str) -> RuleError:
     example = write_value(names[0])
-    return (
+    return RuleError(
         f"{show(records.file.name)} has several columns that may be the one {what}: {list_columns(names)}. Say which "
-        f"with -o {option}={example} (?{option}={example})."
+        f"with -o {option}={example} (?{option}={example}).",
+        "labels",
+        [Remedy(option, name, f"Take {show(name)} as the column {what}") for name in names[:_MOST_REMEDIES]],
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError, TableRow
+from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, Remedy, RuleError, TableRow
 from perennial.pack.rules.names import show
 from perennial.pack.rules.tables.found import FoundTable
 from perennial.pack.rules.tables.images import ImageNames
@@ -100,4 +100,5 @@ def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions)
             f"{write_share(options.max_bad)}; {said}. Mend them, or leave them out with -o max_bad={share:g} "
             f"(?max_bad={share:g}).",
             "labels",
+            [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],
         )
