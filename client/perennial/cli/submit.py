@@ -171,6 +171,7 @@ def _report(report: Report) -> None:
     if report.report.bad_entries_count:
         rows.append(("entries left out", report.report.bad_entries_count))
     fields(rows)
-    notes = (one_line(note) for note in (*report.notes, *bad_entries_of(report.report)))
+    not_seen = report.not_checked[:1]  # images, which only the job decodes
+    notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
     for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
         say(text)

@@ -36,7 +36,8 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
     plan.notes += levels.notes
-    held_out = {part: parts.is_held_out(part, levels.parts.values()) for part in levels.parts.values()}
+    kinds = set(levels.parts.values())
+    held_out = {part: parts.is_held_out(part, kinds) for part in kinds}
     left_out = _LeftOut()
     is_empty: dict[str, bool] = {}  # folder of a class → whether no image was seen in it
     for index in kept:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules import parts as part_rules
+from core.ingest.rules.builder import MOST_NOTES
 from core.ingest.rules.entries import Remedy, RuleError
 from core.ingest.rules.names import normal_label, show
 from core.ingest.rules.sentences import count, counted, listed
@@ -148,14 +149,19 @@ class _Finder:
         """Enter the parts, and in each a chain of containers, as `train/images/<class>` and `seg_train/seg_train`."""
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.note(top, part, parts.values()) for top, part in sorted(parts.items())
+            part_rules.note(top, part, set(parts.values()))
+            for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
         found: Rows = []
         # A folder with images in it in one part is a class in all.
         classes = {names[-1] for names, _ in rows if names[0] in parts and len(names) > 1}
+        rows_of: dict[str, Rows] = {top: [] for top in parts}  # one pass: there may be as many parts as rows
+        for row in rows:
+            if row[0][0] in rows_of:
+                rows_of[row[0][0]].append(row)
         for top in parts:
-            mine = _below([row for row in rows if row[0][0] == top])
+            mine = _below(rows_of[top])
             chain = inner[top] = []
             while True:
                 subs = {names[0] for names, _ in mine}
