@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from perennial.errors import ConfigError, UndecidedBatch
-from perennial.pack.rules.options import OPTIONS, option_texts, read_options, write_options
 
 CHUNK_BYTES = 8 << 20
 """Of an upload that can be resumed."""
@@ -167,10 +166,9 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
-    if path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS):
-        is_ours = not set(options) - {*OPTIONS, "known_classes"}
-        if is_ours and not _is_shard(path):
-            return FileSource.of(path, _reading(options))
+    is_archive = path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS)
+    if is_archive and _are_of_reading(options) and not _is_shard(path):
+        return FileSource.of(path, _reading(options))
     return _packed(path, options)
 
 
@@ -183,8 +181,20 @@ def _is_shard(path: Path) -> bool:
     return looks_like_shard(str(path))
 
 
+def _are_of_reading(options: Mapping[str, Any]) -> bool:
+    if not options:
+        return True
+    from perennial.pack.rules.options import OPTIONS
+
+    return not set(options) - {*OPTIONS, "known_classes"}
+
+
 def _reading(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options of reading as they are sent. Raises ConfigError."""
+    """Return options of reading as they are sent. Raises ConfigError."""
+    if not options:
+        return {}
+    from perennial.pack.rules.options import OPTIONS, option_texts, read_options, write_options
+
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
     if unknown:
         raise ConfigError(f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}.")

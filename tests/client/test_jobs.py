@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from small_batches import QUICK, SMALL, teach_once
 from stub import Asked, Said, client_of
 
@@ -82,11 +83,12 @@ def test_an_archive_that_is_none_is_rejected_at_once(client: Perennial, model: s
         client.submit(model, b"this is no archive at all")
 
 
-def test_images_that_are_none_reject_the_job(client: Perennial, model: str) -> None:
-    out = io.BytesIO()
+def test_damaged_images_reject_the_job(client: Perennial, model: str) -> None:
+    out, damaged = io.BytesIO(), io.BytesIO()
+    Image.effect_noise((32, 32), 50).save(damaged, "PNG")  # its head is right, and it ends too early
     with zipfile.ZipFile(out, "w") as archive:
         for label, number in itertools.product("ab", range(4)):
-            archive.writestr(f"{label}/{number}.png", b"no image")
+            archive.writestr(f"{label}/{number}.png", damaged.getvalue()[:200])
     handle = client.submit(model, out.getvalue())
     with pytest.raises(JobRejected) as caught:
         handle.wait(60)

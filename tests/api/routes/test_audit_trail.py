@@ -41,6 +41,7 @@ OF_PAGES = {
     "POST /ui/models/new": "model.create",
     "POST /ui/models/{model}/submit": "task.submit",
     "POST /ui/models/{model}/submit/plan": "nothing: says what a recipe would mean",
+    "POST /ui/models/{model}/submit/look": "nothing: says which images cannot be read by their first bytes",
     "POST /ui/models/{model}/submit/check": "nothing: says what a batch would meet",
     "POST /ui/models/{model}/versions/{version}/predict": "nothing: answers",
     "POST /ui/models/{model}/versions/{version}/export/{format}": "what GET …/download?format= leaves",
