@@ -56,11 +56,11 @@ class FirstLook:
 
     @property
     def is_sample(self) -> bool:
-        """Whether some were not looked at."""
+        """True where some were not looked at."""
         return self.looked < self.images
 
     def warnings(self) -> list[str]:
-        """What a person should know of images that will be left out."""
+        """Return what a person should know about images that will be left out."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (" looked at" if self.is_sample else "")
@@ -113,7 +113,7 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
 
 
 def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
-    """What some of a batch's images show. images: that it has."""
+    """Return what some of a batch's images show. images: how many it has."""
     looked = unreadable = 0
     first: list[FileReason] = []
     for one in seen:

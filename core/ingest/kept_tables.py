@@ -22,7 +22,7 @@ class KeptTables:
         self._own = self._others = 0
 
     def wants(self, name: str, size: int) -> bool:
-        """Whether the file is to be kept."""
+        """Return whether the file is to be kept."""
         if _is_own(name):
             return self._own + size <= MAX_TABLE_BYTES
         return (

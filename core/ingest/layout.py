@@ -1,4 +1,4 @@
-"""Which files of an archive are images of which class, by the rules of `core.ingest.rules`.
+"""Find which files of an archive are images of which class, by the rules of `core.ingest.rules`.
 
 The client follows the same rules for a folder. Here their errors become the service's, and their labels are checked.
 """
@@ -30,7 +30,7 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a batch is to be read: the sender's options, and the classes of its model, asked for where they decide.
+    """Way to read a batch: the sender's options, and the classes of its model, asked for where they decide.
 
     `is_old`: the batch was accepted when folders were always classes, and labels.csv the only label table.
     """
@@ -49,7 +49,7 @@ USUAL = Reading()
 
 
 def stored_reading(options: ReadingOptions, known: Collection[str]) -> StoredReading:
-    """What is stored with a batch, so that it is read the same way again."""
+    """Return the data stored with a batch, so that it is read the same way again."""
     return {"options": write_options(options), "known": sorted(known)}
 
 

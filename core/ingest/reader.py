@@ -66,7 +66,7 @@ class Reader:
     media_types: ClassVar[tuple[str, ...]]
     special_of: ClassVar[str | None] = None
     is_packed_whole: ClassVar[bool] = False
-    """Whether files can be read from front to back alone."""
+    """True where files can only be read from front to back."""
 
     def sniff(self, first: bytes) -> bool:
         """Whether an upload that begins with these bytes (up to 1024) is of this format."""

@@ -1,4 +1,4 @@
-"""How an image file becomes a square: the number of the way in which it is decoded, and how it is resized."""
+"""Make a square of an image file: the number of the way in which it is decoded, and how it is resized."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -20,10 +20,10 @@ ENCODINGS = (
     "cp862", "cp864", "cp866", "cp874", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257",
     "cp1258", "koi8_r", "koi8_u", "latin_1", "iso8859_2", "iso8859_15", "mac_roman",
 )  # fmt: skip
-"""What a sender may name."""
+"""Encodings that a sender may name."""
 _OTHER_NAMES = {"sjis": "shift_jis", "gb2312": "gbk", "cp936": "gbk", "latin1": "latin_1", "utf8": "utf-8"}
 _GUESSED = ("cp437", "gbk", "cp932", "cp1252")
-"""What is tried for names that are not UTF-8; of equally likely ones the first."""
+"""Encodings that are tried for names that are not UTF-8; of equally likely ones the first."""
 _CALLED = {
     "cp437": "CP437 (DOS)",
     "gbk": "GBK",
@@ -37,7 +37,7 @@ _MARKS = "‘’“”–—…"
 
 
 class ZipNames:
-    """How the names of one zip are read.
+    """Reader of the names of one zip.
 
     encoding: the sender's choice for names that do not say theirs; empty: by the names.
     """
@@ -78,7 +78,7 @@ class ZipNames:
         return raw.decode("cp437")
 
     def note(self) -> str:
-        """What the report says; empty where every name has said its encoding, or all are UTF-8."""
+        """Return what the report says; empty where every name has said its encoding, or all are UTF-8."""
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""

@@ -97,7 +97,7 @@ def _transform(profile: bytes) -> tuple[str, Any]:
 
 
 def _is_srgb(transform: Any, space: str) -> bool:
-    """Whether a transform moves no colour of a grid by more than rounding does."""
+    """Return whether a transform moves no colour of a grid by more than rounding does."""
     if space == "L":
         grid = Image.frombytes("L", (256, 1), bytes(range(256)))
     else:

@@ -1,4 +1,4 @@
-"""How an image is resized before its centre is cropped to S × S pixels."""
+"""Sizes to which an image is resized before its centre is cropped to S × S pixels."""
 
 import math
 

@@ -14,7 +14,7 @@ _SCREEN_BYTES, _IMAGE_BYTES = 13, 10
 
 
 def is_gif(data: bytes) -> bool:
-    """Whether the first bytes are those of a GIF."""
+    """Return whether the first bytes are those of a GIF."""
     return data.startswith((b"GIF87a", b"GIF89a"))
 
 
@@ -50,7 +50,7 @@ class _Walk:
         self._blocks = 0
 
     def next_frame(self, at: int) -> int | None:
-        """Where the next frame's descriptor begins, None when the file ends without one."""
+        """Return the position of the next frame's descriptor, or None when the file ends without one."""
         while at < len(self._data) and (kind := self._data[at]) != _TRAILER:
             if kind == _IMAGE:
                 return at
@@ -59,7 +59,7 @@ class _Walk:
         return None
 
     def after(self, at: int) -> int:
-        """Where the sub-blocks that begin at `at` have ended."""
+        """Return the position after the sub-blocks that begin at `at`."""
         while length := self._data[at]:
             self._count()
             at += 1 + length

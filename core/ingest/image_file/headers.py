@@ -1,4 +1,4 @@
-"""What the first bytes and the directory of an image file say of whether it can be read; nothing is decoded here."""
+"""Check by an image file's first bytes and directory whether it can be read; nothing is decoded here."""
 
 from . import jpeg, kinds, tiff
 from .unreadable import Unreadable

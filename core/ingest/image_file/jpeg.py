@@ -1,4 +1,4 @@
-"""What the markers of a JPEG say before it is decoded, and a JPEG whose end mark is missing (ITU-T T.81, annex B)."""
+"""Read the markers of a JPEG before it is decoded, and handle a missing end mark (ITU-T T.81, annex B)."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ _NOISE = (b"\xb6\xdb\x6d\xa9\x52\xca\x35\x9e" * 32, b"\x49\x24\x92\x56\xad\x35\x
 
 @dataclass
 class _Scan:
-    """What a scan brings: its components, and of each coefficient from `first` to `last` the bits above `low`."""
+    """Contents of a scan: its components, and of each coefficient from `first` to `last` the bits above `low`."""
 
     components: tuple[int, ...]
     first: int
@@ -36,7 +36,7 @@ class _Scan:
 
 @dataclass
 class Frame:
-    """What the markers say.
+    """Properties of a JPEG that its markers state.
 
     bits: of a value; marker: of the frame, which says how it is coded; parts: id → blocks across and down that are
     coded of each unit, per component; scans: those whose headers were found; end: where the last scan's header ends.
@@ -60,7 +60,7 @@ class Frame:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the scans bring every bit of every coefficient."""
+        """True where the scans bring every bit of every coefficient."""
         if self.marker not in _PROGRESSIVE:
             return {c for scan in self.scans for c in scan.components} == set(self.parts)
         low: dict[tuple[int, int], int] = {}
@@ -70,7 +70,7 @@ class Frame:
 
 
 def check(data: bytes) -> bool:
-    """Whether it can be decoded at a reduced size.
+    """Return whether a JPEG can be decoded at a reduced size.
 
     Raises Unreadable: it is a kind of JPEG that is not decoded here, or takes far more than its pixels excuse.
     """
@@ -96,7 +96,7 @@ def check(data: bytes) -> bool:
 
 
 def frame_of(data: bytes, *, every_scan: bool = False) -> Frame | None:
-    """What the markers up to the first scan say, or of every scan; None where they make no sense."""
+    """Read the markers up to the first scan, or those of every scan; None where they make no sense."""
     at, frame, restarts, steps = 2, None, False, 0
     most = _MAX_STEPS if every_scan else _MAX_HEADER_STEPS
     while (at := data.find(b"\xff", at)) >= 0 and at + 4 <= len(data) and steps < most:

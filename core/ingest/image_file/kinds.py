@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: an image that is read here, or something else by its name.
+"""Tell a file's kind by its first bytes: an image that is read here, or something else by its name.
 
 Nothing is decoded, so this is safe wherever the bytes are.
 """

@@ -21,7 +21,7 @@ _FRAME_BYTES = 12
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
 _PROFILE = b"iCCP"
 _TURNS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
-"""How texts begin that may say how the image is turned; no other says anything of its pixels."""
+"""Beginnings of texts that may say how the image is turned; no other text says anything about its pixels."""
 
 
 def without_texts(data: bytes) -> bytes:

@@ -205,7 +205,7 @@ def check_pixels(image: Image.Image, max_pixels: int) -> None:
 
 
 def turn_of(image: Image.Image) -> Image.Transpose | None:
-    """How to turn the image upright; most PNG have no EXIF at all."""
+    """Return the turn that makes the image upright, if any; most PNG have no EXIF at all."""
     info = image.info
     if "exif" not in info and "Raw profile type exif" not in info and "xmp" not in info:
         return None

@@ -206,7 +206,7 @@ class _Directory:
 
     @property
     def is_raw(self) -> bool:
-        """Whether it holds what the sensor of a camera saw."""
+        """True where the file holds what the sensor of a camera saw."""
         if Tag.DNG in self._tags or Tag.CFA_PATTERN in self._tags or self._data[8:10] == b"CR":
             return True
         if self.one(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:

@@ -215,7 +215,7 @@ class GzipSource:
 
 
 def _zeros(data: bytes) -> int:
-    """How many bytes at the start are blocks of zeros."""
+    """Return the number of bytes at the start that are blocks of zeros."""
     rest = data.lstrip(b"\0")
     return len(data) if not rest else (len(data) - len(rest)) // BLOCK * BLOCK
 
@@ -239,7 +239,7 @@ def _members(source: Source, limits: Limits) -> "_Scan":
 
 
 def _unpacked(source: GzipSource, limits: Limits) -> Contents:
-    """What a gzip holds, of which nothing can be read again: what may be label tables is kept meanwhile."""
+    """List the contents of a gzip, which cannot be read twice: possible label tables are kept meanwhile."""
     scan = _members(source, limits)
     return Contents(scan.members, Layout("folders"), read=scan.tables.read)
 

@@ -28,7 +28,7 @@ class LeftOut(NamedTuple):
 
 @dataclass
 class Plan:
-    """What becomes of the files of a batch.
+    """Result of reading a batch: what becomes of its files.
 
     kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`; classes: labels in order of
     appearance; of: class number per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the

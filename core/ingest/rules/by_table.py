@@ -43,7 +43,7 @@ def choose_table(
 
 
 def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> bool:
-    """Whether folders are classes without a doubt: several, and not all called like containers."""
+    """Return whether folders are classes without a doubt: several, and not all called like containers."""
     images = images_of(names, kept)
     if not images:
         return False

@@ -1,4 +1,4 @@
-"""Whether the names of class folders are labels, and what settles it where they only say where files lie."""
+"""Decide whether the names of class folders are labels, and what settles it where they only say where files lie."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from core.ingest.rules.words import is_container, part_of, parts_of_classes
 
 
 class Choice:
-    """Whether the names of class folders are labels, and what settles it where they say nothing."""
+    """Decision whether the names of class folders are labels, and what settles it where they say nothing."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Choice:
         return {}
 
     def _is_known(self) -> bool:
-        """Whether the model knows the folders as classes: then they are."""
+        """Return whether the model knows the folders as classes: then they are."""
         labels = {normal_label(name) for name in self._found}
         if not labels <= set(self._known()):
             return False

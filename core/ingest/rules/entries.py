@@ -1,4 +1,4 @@
-"""What the rules take and give: options, rows of label tables, bad entries, and the error that ends a batch."""
+"""Inputs and results of the rules: options, rows of label tables, bad entries, and the error that ends a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

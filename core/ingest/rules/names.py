@@ -24,7 +24,7 @@ _OTHER_SUFFIXES = (
     ".h5", ".hdf5", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".tm", ".lnk", ".labels",
     *VIDEO_SUFFIXES, *RAW_SUFFIXES,
 )  # fmt: skip
-"""What lies beside pictures and is none: notes, lists, films, and what cameras and tools write of their own."""
+"""Endings of non-images beside pictures: notes, lists, films, and what cameras and tools write of their own."""
 _OTHER_NAMES = frozenset((
     "license", "licence", "notice", "copying", "readme", "authors", "contributors", "changelog", "manifest",
     "version", "makefile", "dockerfile",
@@ -36,7 +36,7 @@ _JUNK_FOLDER = re.compile(
 _JUNK_FILES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "icon␍"))
 """In small letters."""
 _ZONE = "zone.identifier"
-"""What Windows writes of a download, beside the file when it is copied to another system."""
+"""Ending of the file that Windows writes about a download, beside the file when it is copied to another system."""
 MAC_ICON, SHOWN_ICON = "Icon\r", "Icon␍"
 """The file of a folder's own icon; its name has a control character, which no other may have."""
 _SHOWN_CHARS = 120
@@ -69,12 +69,12 @@ def normal_label(text: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a file, or a folder that it lies in, is hidden."""
+    """Return whether a file, or a folder that it lies in, is hidden."""
     return path.startswith(".") or "/." in path
 
 
 def is_junk(path: str) -> bool:
-    """Whether a path is what file managers leave behind: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
+    """Return whether a path is what file managers leave behind: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
     if is_hidden(path):
         return True
     name = path[path.rfind("/") + 1 :].lower()
@@ -82,18 +82,18 @@ def is_junk(path: str) -> bool:
 
 
 def is_image(path: str) -> bool:
-    """Whether a path ends like an image that can be read."""
+    """Return whether a path ends like an image that can be read."""
     return path.lower().endswith(IMAGE_SUFFIXES)
 
 
 def is_no_image(path: str) -> bool:
-    """Whether a name is plainly that of no image; other names without a known ending say nothing."""
+    """Return whether a name is plainly not that of an image; other names without a known ending say nothing."""
     name = path.rpartition("/")[2].lower()
     return name.endswith(_OTHER_SUFFIXES) or name in _OTHER_NAMES
 
 
 def is_archive(path: str) -> bool:
-    """Whether a path ends like an archive, which is refused inside another one."""
+    """Return whether a path ends like an archive, which is refused inside another one."""
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 
 

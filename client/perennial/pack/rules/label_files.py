@@ -33,7 +33,7 @@ _JSON = re.compile(
 _COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))
 _READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
-"""What the client makes a batch of, by words of what it is."""
+"""Words in descriptions of what the client makes a batch of."""
 _SIDECARS = {".xml": "Pascal VOC annotations", ".txt": "YOLO labels", ".json": "LabelMe annotations"}
 _MOST_GROUPS = 20
 
@@ -49,7 +49,7 @@ class LabelFile(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What reads it, as a sentence with a blank before it; empty where nothing does."""
+        """Sentence that says what reads it, with a blank before it; empty where nothing does."""
         is_read = any(words in self.what for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
@@ -87,7 +87,7 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
 
 
 def looks_like(file: str) -> str | None:
-    """What a file's name, in small letters and without its folder, looks like among labels; None: nothing of them."""
+    """Return what a file's name, in small letters and without its folder, looks like among labels; None: nothing."""
     if not _ANY.fullmatch(file):
         return "a table of labels" if file.endswith(_TABLES) else None
     for pattern, what in _COMPILED:

@@ -20,7 +20,7 @@ _VIRAMA = 9
 
 
 def wrong_label(label: str) -> str:
-    """Why the service would refuse a label in its normal form; empty where it would not."""
+    """Return why the service would refuse a label in its normal form; empty where it would not."""
     if not label:
         return "is empty"
     if len(label) > MAX_LABEL_CHARS:
@@ -34,7 +34,7 @@ def wrong_label(label: str) -> str:
 
 
 def _belongs(text: str, at: int) -> bool:
-    """Whether an invisible character changes what is seen where it stands."""
+    """Return whether an invisible character changes what is seen where it stands."""
     before = text[at - 1] if at else ""
     if not before:
         return False

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """Why a folder's images have no class, as the end of a sentence; `top`: the folder beside the parts, if one is."""
+    """Reason why a folder's images have no class, as the end of a sentence; `top`: the folder beside parts, if any."""
 
     reason: str
     top: str = ""
@@ -238,7 +238,7 @@ class _Finder:
     def _is_clear(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Whether the upper folders are the classes without asking; a level below that is no class is said."""
+        """Return whether the upper folders are the classes without asking, noting a level below that is no class."""
         pairs = {names[:2] for names, _ in rows if len(names) > 1}
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
@@ -292,7 +292,10 @@ class _Finder:
 
 
 def _has_parts(rows: Rows) -> bool:
-    """Whether top folders are parts: one for training with class folders, or all are called so and some have any."""
+    """Return whether top folders are parts.
+
+    They are where one is for training with class folders, or all are called so and some have any.
+    """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
         all(part_of(names[0]) for names in folders) and any(len(names) > 1 for names in folders)
@@ -300,7 +303,7 @@ def _has_parts(rows: Rows) -> bool:
 
 
 def _branches(rows: Rows) -> bool:
-    """Whether there is a level of several folders before the first image, counted from the top."""
+    """Return whether there is a level of several folders before the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
             return True

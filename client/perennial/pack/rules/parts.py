@@ -20,7 +20,7 @@ _INSTEAD = (
 
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
-    """Whether there is a `train/<class>` among folders, each the names from the top."""
+    """Return whether there is a `train/<class>` among folders, each the names from the top."""
     return any(len(names) > 1 and part_of(names[0]) == TRAINING for names in folders)
 
 
@@ -72,12 +72,12 @@ def _refuse(
 
 
 def is_held_out(part: str, parts: Iterable[str]) -> bool:
-    """Whether the images of `part` are held out, given all parts that the batch has."""
+    """Return whether the images of `part` are held out, given all parts that the batch has."""
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
 def note(folder: str, part: str, parts: Collection[str]) -> str:
-    """What a folder was taken for, as a sentence of the report."""
+    """Return what a folder was taken for, as a sentence of the report."""
     if part != VALIDATION:
         return f"the folder {show(folder)} was taken as the {part} part"
     if is_held_out(part, parts):

@@ -1,4 +1,4 @@
-"""How a batch is read: the class and the part of every file, by the names of all files and the label tables among them.
+"""Plan a batch: the class and the part of every file, by the names of all files and the label tables among them.
 
 The service reads the archives that it gets by this plan, and the client the folders that it sends.
 """
@@ -31,7 +31,7 @@ def plan_batch(
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> Plan:
-    """How the files `names` (paths with `/`, each once) are read.
+    """Plan how the files `names` (paths with `/`, each once) are read.
 
     Args:
         read: the bytes of a file by its number; called for label tables alone. It raises RuleError for a file that
@@ -54,7 +54,7 @@ def plan_batch(
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
-    """How the files `names` are read by a table that was found before. Raises RuleError."""
+    """Plan how the files `names` are read by a table that was found before. Raises RuleError."""
     builder = Builder(names)
     read_table(builder, builder.leave_junk(), options, table)
     return builder.made()

@@ -89,7 +89,7 @@ def parts_of_classes(folders: Iterable[str]) -> list[str]:
 
 
 def is_container(folder: str) -> bool:
-    """Whether a folder's name says nothing of what its images show: a word for a part or for files."""
+    """Return whether a folder's name says nothing of what its images show: a word for a part or for files."""
     if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _words(folder)
@@ -98,17 +98,17 @@ def is_container(folder: str) -> bool:
 
 
 def is_date(folder: str) -> bool:
-    """Whether a folder is called by a date: `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024`, `2024-W05`."""
+    """Return whether a folder is named by date: `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024`, `2024-W05`."""
     return bool(_DATE.fullmatch(folder.strip()))
 
 
 def are_batches(folders: Collection[str]) -> bool:
-    """Whether folders are called by dates, or by one word and a number each (`week-01`, `week-02`)."""
+    """Return whether folders are called by dates, or by one word and a number each (`week-01`, `week-02`)."""
     return bool(folders) and (all(is_date(folder) for folder in folders) or are_numbered_alike(folders))
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:
-    """Whether there are several folders that differ in one number alone, behind a word that is not one for a class."""
+    """Return whether several folders differ in one number alone, behind a word that is not one for a class."""
     stems = set()
     for folder in folders:
         match = _NUMBERED.fullmatch(folder.strip().casefold())

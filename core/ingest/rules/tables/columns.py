@@ -134,7 +134,7 @@ def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]
 
 
 def _ends(sample: list[Sequence[object]], column: int) -> bool:
-    """Whether most values have the ending of an image."""
+    """Return whether most values have the ending of an image."""
     return 2 * sum(_has_ending(row[column]) for row in sample) >= max(1, len(sample))
 
 
@@ -159,7 +159,7 @@ def _rank(column: str) -> int:
 
 
 def is_image_word(column: str) -> bool:
-    """Whether a column is called as one of images often is."""
+    """Return whether a column is called as one of images often is."""
     return _word(column) in _IMAGE_WORDS
 
 
@@ -240,7 +240,7 @@ def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[i
 
 
 def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
-    """Whether a column says the folder that each image lies in."""
+    """Return whether a column says the folder that each image lies in."""
     same = sum(
         str(row[column]).strip() == folder for row, folder in zip(sample, folders, strict=True) if folder
     )

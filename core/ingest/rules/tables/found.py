@@ -1,4 +1,4 @@
-"""What reading a label table gives: rows, entries that are left out, and the files that it was read from."""
+"""Results of reading a label table: rows, entries that are left out, and the files that it was read from."""
 
 from array import array
 from collections.abc import Callable

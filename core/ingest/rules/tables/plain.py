@@ -38,7 +38,7 @@ def read(source: Source) -> bool:
 
 
 def is_plain(kind: str) -> bool:
-    """Whether a table's kind is one of these."""
+    """Return whether a table's kind is one of these."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 

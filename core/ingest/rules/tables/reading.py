@@ -58,7 +58,7 @@ _EXPECTED = (
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a file may be a label table by its name: those are the only ones that are read."""
+    """Return whether a file may be a label table by its name: those are the only ones that are read."""
     base = name.rpartition("/")[2].lower()
     return (base.endswith(_ENDINGS) and "submission" not in base) or base in (*_TEXTS, *synsets.FILES)
 

@@ -18,7 +18,7 @@ _MOST_NAMES = 200_000
 
 
 def has_folders(names: Sequence[str], kept: Sequence[int]) -> bool:
-    """Whether an image lies in a folder that is called by a WordNet id."""
+    """Return whether an image lies in a folder that is called by a WordNet id."""
     return any(_ID.fullmatch(folder) for i in kept for folder in names[i].split("/")[:-1])
 
 

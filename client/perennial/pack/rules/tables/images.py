@@ -19,7 +19,7 @@ _SCHEME_START = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _LOCAL_FILES = re.compile(r"[?&]d=([^&#]*)")
 _UPLOAD_START = re.compile(r"[0-9a-f]{8}-")
-"""What Label Studio writes before the name of a file that was uploaded."""
+"""Text that Label Studio writes before the name of a file that was uploaded."""
 
 
 class ImageNames:
@@ -72,7 +72,7 @@ class ImageNames:
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
     def reason(self, name: str, code: int) -> str:
-        """Why a name means no image, as the end of a sentence; `code`: MISSING or AMBIGUOUS."""
+        """Return why a name means no image, as the end of a sentence; `code`: MISSING or AMBIGUOUS."""
         if code == AMBIGUOUS:
             return f"names {show(name)}, which several images are called: write the path of the one that is meant"
         return f"names {show(name)}, which is not in the batch"

@@ -118,7 +118,7 @@ def form_of(file: TableFile) -> str:
 
 
 def _has_lines(file: TableFile) -> bool:
-    """Whether the first line is an object of its own, and another follows."""
+    """Return whether the first line is an object of its own, and another follows."""
     lines = [line.strip() for line in islice(cells.open_text(file.data), 2)]
     if len(lines) < 2 or not lines[1].startswith("{"):
         return False

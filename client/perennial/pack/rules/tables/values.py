@@ -82,7 +82,7 @@ def _read_text(text: str) -> LabelValue:
 
 
 def is_broken(text: str) -> bool:
-    """Whether a text has bytes that were not UTF-8."""
+    """Return whether a text has bytes that were not UTF-8."""
     return not text.isascii() and _SURROGATES.search(text) is not None
 
 
