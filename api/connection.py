@@ -63,8 +63,8 @@ class Connection(HttpToolsProtocol):
         self._until = math.inf
         """When the connection is overdue; never, while an answer is under way."""
         self._is_new = True
-        """Whether no head has come whole: the time for the first one runs from the connection on, whatever stray bytes
-        come before it."""
+        """True until a head has come whole: the time for the first one runs from the connection on, whatever stray
+        bytes come before it."""
         self._in_head = False
         self._fed = 0
         """Bytes of this head, or since the last piece of a body."""

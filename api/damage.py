@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 class Damage:
-    """What is damaged, for `/readyz`.
+    """Damage found in the database's file, for `/readyz`.
 
     Args:
         file: of a SQLite database; None: the database is another, which looks after itself.

@@ -62,7 +62,7 @@ def polling(endpoint: Any) -> Any:
 
 @dataclass(frozen=True)
 class Doorkeepers:
-    """What the guard asks about a caller; each is there once the application has started.
+    """Objects that the guard asks about a caller; each is there once the application has started.
 
     Attributes:
         access: who it is.

@@ -1,4 +1,4 @@
-"""What a key of scope predict may take, asked of the database (`core.requests.predict_keys`) before a body is read.
+"""Limits of keys of scope predict, asked of the database (`core.requests.predict_keys`) before a body is read.
 
 A key that has nothing left is remembered until it has, so that who goes on asking costs the database nothing.
 """

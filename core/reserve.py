@@ -60,7 +60,7 @@ def release_if_full(data_dir: Path) -> bool:
 
 
 def is_full(data_dir: Path) -> bool:
-    """Whether hardly anything fits on the disk of the data directory; False where it cannot say."""
+    """Return whether hardly anything fits on the disk of the data directory; False where it cannot say."""
     try:
         return _free(data_dir) < FULL_BYTES
     except OSError:

@@ -90,7 +90,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
 
 
 def _other_format(start: bytes) -> str | None:
-    """What the first eight bytes say a file is, where it is another format in which weights are handed on."""
+    """Return what the first eight bytes say a file is, where it is another format in which weights are handed on."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"
     if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":

@@ -1,4 +1,4 @@
-"""What a process needs before it starts, each with a sentence that says what is lacking and what to do.
+"""Needs of a process before it starts, each with a sentence that says what is lacking and what to do.
 
 A service that starts without it would answer 503 for ever, or end in a traceback.
 """

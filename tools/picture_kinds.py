@@ -885,7 +885,7 @@ def boxed(colours: Pixels) -> Iterator[Kind]:
 
 
 def off_by_vips(kind: Kind) -> str:
-    """How libvips sees a picture otherwise; "" where it does not."""
+    """Return how libvips sees a picture otherwise; "" where it does not."""
     assert kind.pixels is not None
     try:
         found = vips(kind.data)

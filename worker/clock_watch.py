@@ -31,7 +31,7 @@ class ClockWatch:
         self._lease_s = lease_s
         self._lock = threading.Lock()
         self._last: tuple[float, float] | None = None
-        """What the database's clock and the monotonic one said at the last look."""
+        """Times of the database's clock and of the monotonic one at the last look."""
         self._calm_until = -1.0
 
     def look(self) -> None:
@@ -56,7 +56,7 @@ class ClockWatch:
                 )
 
     def is_calm(self) -> bool:
-        """Whether what is old may be removed: the clock has not jumped within the last hour."""
+        """Return whether what is old may be removed: the clock has not jumped within the last hour."""
         try:
             self.look()
         finally:

@@ -152,7 +152,7 @@ def _name(text: str) -> str:
 
 
 def _wanted(given: dict[str, str]) -> predict_keys.Wanted:
-    """What a key of scope predict is to ask; the form has its fields for all scopes."""
+    """Return what a key of scope predict is to ask; the form has its fields for all scopes."""
     return predict_keys.Wanted(
         given.get("model", "").strip() or None,
         given.get("alias", "").strip() or None,

@@ -16,7 +16,7 @@ Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"
 LOGIN = "/ui/login"
 _STRANGE = frozenset("\\#")
-"""What a browser reads as a slash, and where it ends a path."""
+"""Characters that a browser reads as a slash, or at which it ends a path."""
 
 
 def is_page(scope: Scope) -> bool:

@@ -67,7 +67,7 @@ async def look(request: Request, model: ModelPath, actor: Write, db: Db, setting
 
 
 def _seen(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
-    """What is said of them."""
+    """Return what is said of the images: a refusal and a warning, each empty where there is none."""
     looked: list[Seen] = [
         Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images

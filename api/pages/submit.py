@@ -193,7 +193,7 @@ def _name(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the page shows. `wrong`: why the batch was not taken; `report`: what a check found; `remedies`: options that
+    """Content of the page. `wrong`: why the batch was not taken; `report`: what a check found; `remedies`: options that
     let it be taken, {"option", "value", "does"}."""
 
     model: ModelOut

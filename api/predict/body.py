@@ -16,7 +16,7 @@ from core.settings import Settings
 HEAD_BYTES = 1024
 """After so many bytes, or all of fewer, it shows what kind of JSON a body is."""
 BoundOf = Callable[[bytes], int]
-"""How many bytes a body may have that begins so."""
+"""Function that tells from a body's first bytes how many bytes it may have."""
 
 
 async def read_body(

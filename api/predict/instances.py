@@ -18,7 +18,7 @@ CHUNK = 256 << 10
 
 
 def is_begun(head: bytes) -> bool:
-    """Whether a body that begins so holds instances, and not nested arrays."""
+    """Return whether a body that begins so holds instances, and not nested arrays."""
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 

@@ -34,7 +34,7 @@ _inspections = CapacityLimiter(2)
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for its batch. recipe: the override in the header, as JSON; options: of reading its files."""
+    """Batch settings of a request. recipe: the override in the header, as JSON; options: of reading its files."""
 
     model: str
     name: str | None = None

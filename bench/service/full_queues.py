@@ -1,4 +1,4 @@
-r"""What many open uploads and a long queue cost everybody: each call beside the same call with few of them.
+r"""Cost of many open uploads and a long queue for everybody: each call beside the same call with few of them.
 
     python -m bench.service.full_queues [--uploads 100000] [--jobs 10000] [--calls 100] [--database URL]
 

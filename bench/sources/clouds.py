@@ -170,7 +170,7 @@ def running(command: list[Any], port: int) -> Iterator[None]:
 
 
 def listens(port: int) -> bool:
-    """Whether something listens on a port of the loopback interface."""
+    """Return whether something listens on a port of the loopback interface."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 

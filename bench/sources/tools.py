@@ -57,7 +57,7 @@ def main() -> int:
 
 
 Answers = Iterator[tuple[str, Any, Any, bool]]
-"""What is asked, what the tool says, what the client says, and whether they must be the same."""
+"""Tuples of what is asked, what the tool says, what the client says, and whether they must be the same."""
 
 
 def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
@@ -89,7 +89,7 @@ def pixels(found: Found) -> Found:
 
 
 def parquet(at: Path) -> Answers:
-    """What `datasets` writes with its features, and reads again."""
+    """Compare a parquet that `datasets` writes with its features, and reads again."""
     import datasets
 
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=LABELS)})
@@ -128,7 +128,7 @@ def lists_of_labels(at: Path) -> Answers:
 
 
 def imagefolder(at: Path) -> Answers:
-    """What `datasets` reads of metadata.jsonl."""
+    """Compare what `datasets` reads of metadata.jsonl."""
     import datasets
 
     (at / "in/train").mkdir(parents=True)
@@ -161,7 +161,7 @@ def written_shards(at: Path) -> list[Path]:
 
 
 def read_shards(paths: list[Path]) -> Found:
-    """What webdataset reads of them."""
+    """Return what webdataset reads of the shards."""
     import webdataset
 
     found = webdataset.WebDataset([str(path) for path in paths], shardshuffle=False)

@@ -1062,7 +1062,7 @@ class Key(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBound(Shape):
-    """What a key of scope predict may ask, and how often.
+    """Limits of a key of scope predict: what it may ask, and how often.
 
     `model`: its present name; `alias`: the only one that is answered; `requests_per_s`: on average, with those of two
     seconds at once; `images_per_day`: from midnight to midnight (UTC); `images_today`: sent since midnight.
@@ -2275,7 +2275,7 @@ class StateData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReading(Shape):
-    """How a batch is read, so that its job reads it as the submit did: options of the request, and the labels known to
+    """Way to read a batch, so that its job reads it as the submit did: options of the request, and the labels known to
     the model that decided between two readings.
     """
 

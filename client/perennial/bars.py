@@ -55,7 +55,7 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
 
 @contextmanager
 def shown_listing(is_wanted: bool) -> Iterator[Progress | None]:
-    """What to call while a source beyond the disk is listed, with entries that are listed and all: draws a bar."""
+    """Draw a bar while a source beyond the disk is listed. Yields what to call with entries listed and all."""
     with _bars(is_wanted, is_bytes=False) as bars:
         if bars is None:
             yield None

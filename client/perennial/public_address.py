@@ -48,7 +48,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """Where a request goes. `host`: a name in lower case, or an address without brackets; `path`: with its query."""
+    """Target of a request. `host`: a name in lower case, or an address without brackets; `path`: with its query."""
 
     scheme: str
     host: str
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def is_v6(self) -> bool:
-        """Whether the host is an IPv6 address."""
+        """True where the host is an IPv6 address."""
         return ":" in self.host
 
     @property
@@ -74,7 +74,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
-    """What a URL says.
+    """Return what a URL says.
 
     Args:
         max_chars: how long it may be.
@@ -114,7 +114,7 @@ def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None =
         named = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise Refused(
-                f"{named}{why}, and webhooks go to public addresses alone. Whoever runs the service allows others in"
+                f"{named}{why}, and webhooks go to public addresses alone. The service's operator allows others in"
                 " PERENNIAL_WEBHOOK_ALLOW."
             )
         if target.scheme != "https":
@@ -136,7 +136,7 @@ def is_metadata_name(host: str) -> bool:
 
 
 def not_public(address: IPAddress) -> str | None:
-    """What an address is if it is not one of the public Internet's, in words; None: it is one."""
+    """Return in words what an address is if it is not one of the public Internet's; None: it is one."""
     inner = embedded(address)
     if inner is not None:
         why = not_public(inner)

@@ -210,7 +210,7 @@ def _create(found: re.Match[str]) -> str:
 
 
 def left_out(found: BatchReport) -> list[str]:
-    """Which files and entries of a batch could not be used, in a sentence each at most."""
+    """List the files and entries of a batch that could not be used, in a sentence each at most."""
     if not found.rejected_count:
         return bad_entries_of(found)
     shown = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
@@ -220,7 +220,7 @@ def left_out(found: BatchReport) -> list[str]:
 
 
 def bad_entries_of(found: BatchReport) -> list[str]:
-    """Which entries of a batch's label table were left out, in a sentence at most."""
+    """List the entries of a batch's label table that were left out, in a sentence at most."""
     if not found.bad_entries_count:
         return []
     shown = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])

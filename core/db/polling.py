@@ -169,7 +169,7 @@ def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, .
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """What the check of a key needs; of one of scope predict also the model and the alias that it may ask."""
+    """Columns that the check of a key needs; of one of scope predict also the model and the alias that it may ask."""
 
     id: str
     owner_id: str

@@ -12,9 +12,7 @@ from pathlib import Path
 MOST = 5
 """Findings that are told."""
 _CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-DAMAGED = (
-    "The service's database is damaged here. Tell whoever runs it: GET /readyz says what, and what to do."
-)
+DAMAGED = "The service's database is damaged here. Tell its operator: GET /readyz says what, and what to do."
 REMEDY = (
     "Stop the service, keep the file, and restore the last backup into an empty data directory: perennial restore"
     " FOLDER. Without a backup, `sqlite3 FILE .recover` saves what can be read."
@@ -22,7 +20,7 @@ REMEDY = (
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error, or the one that it wraps, says that a SQLite file is damaged or is none."""
+    """Return whether an error, or the one that it wraps, says that a SQLite file is damaged or is none."""
     original = getattr(error, "orig", error)
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
@@ -80,7 +78,7 @@ def find_damage(file: Path) -> list[str]:
 
 
 def _checked(connection: sqlite3.Connection, table: str) -> list[str]:
-    """What `quick_check` finds in a table with its indices, or in the whole file."""
+    """Return what `quick_check` finds in a table with its indices, or in the whole file."""
     what = '"' + table.replace('"', '""') + '"' if table else str(MOST)
     try:
         lines = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({what})")]

@@ -96,7 +96,7 @@ def code(image: Image) -> str:
 
 
 def _run(image: Image) -> list[str]:
-    """What the code needs and does."""
+    """Return sentences that say what the code needs and does."""
     if decoding_of(image) == FIRST:
         return [
             "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "

@@ -68,7 +68,7 @@ class EqualBytes(TypedDict):
 
 
 class StoredReading(TypedDict, total=False):
-    """How a batch is read, so that its job reads it as the submit did: options of the request, and the labels known to
+    """Way to read a batch, so that its job reads it as the submit did: options of the request, and the labels known to
     the model that decided between two readings."""
 
     options: dict[str, str]

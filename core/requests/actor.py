@@ -26,7 +26,7 @@ COVERS: dict[str, frozenset[str]] = {
     "write": frozenset({"predict", "read", "write"}),
     "admin": frozenset({"scrape", "predict", "read", "write", "admin"}),
 }
-"""What the holder of a key of each scope may do. `scrape` opens the figures of the whole service, and nothing else;
+"""Rights of the holder of a key of each scope. `scrape` opens the figures of the whole service, and nothing else;
 `predict` asks one alias of one model (`Bound`), and nothing else."""
 
 MOST = 20
@@ -49,7 +49,7 @@ class Bound:
     alias: str
 
     def allows(self, model: str, version: str) -> bool:
-        """Whether a path names this model and this alias. A version's number never does, whatever the alias is on."""
+        """Tell if a path names this model and this alias. A version's number never does, whatever the alias is on."""
         return model in (self.model_id, self.model_name) and version == self.alias
 
 

@@ -34,7 +34,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a new key of scope predict is to ask.
+    """Limits that a new key of scope predict is to have.
 
     Attributes:
         model: id or name.
@@ -145,7 +145,7 @@ def bounds(session: Session, key_ids: Sequence[str], now: float) -> dict[str, Ke
 
 
 def shown(row: PredictKey, model: str, now: float) -> KeyBound:
-    """What a key is bound to, as answers show it; `model`: the model's name."""
+    """Return what a key is bound to, as answers show it; `model`: the model's name."""
     return {
         "model": model,
         "model_id": row.model_id,
@@ -190,12 +190,12 @@ def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
 
 
 def _refusal(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
-    """Why a key gets no more for now."""
+    """Return the error that says why a key gets no more for now."""
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:
         return TooManyRequests(
             f"This key may send {row.images_per_day} images a day, and has sent {sent} since midnight (UTC):"
-            f" {images} more are too many. Ask whoever gave it to you for a key with a higher limit, or wait.",
+            f" {images} more are too many. Ask the person who gave it to you for a key with a higher limit, or wait.",
             retry_after_s=max(1, math.ceil((day + 1) * DAY_S - now)),
         )
     per_s = REQUESTS_PER_S if row is None else row.requests_per_s

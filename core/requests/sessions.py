@@ -34,7 +34,7 @@ def at(token: str, place: str) -> str:
 
 
 def digest(token: str) -> str:
-    """What is stored of a token with its place: its sha256, in hex."""
+    """Return what is stored of a token with its place: its sha256, in hex."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

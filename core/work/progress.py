@@ -28,7 +28,7 @@ _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
 
 
 class _Row(TypedDict):
-    """What is particular to one event among those that are written together."""
+    """Columns that are particular to one event among those that are written together."""
 
     type: str
     data: Any

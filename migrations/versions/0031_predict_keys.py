@@ -1,4 +1,4 @@
-"""What each key of scope predict asks, its limits, and what it has taken of them: `predict_keys`."""
+"""Add `predict_keys`: what each key of scope predict asks, its limits, and what it has taken of them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -35,7 +35,7 @@ TUS = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-strea
 PATIENCE_S = 300.0
 DAY_S = 86_400
 Told = list[tuple[str, str]]
-"""What was done, and what was said."""
+"""Pairs of what was done and what was said."""
 
 
 class Unexpected(AssertionError):
@@ -82,7 +82,7 @@ def client(url: str, key: str) -> httpx2.Client:
 
 
 def refused_start(data_dir: Path, shell: str = "") -> str:
-    """What a launcher says that does not start; `shell` goes before it."""
+    """Return what a launcher says that does not start; `shell` goes before it."""
     environment = {
         **os.environ,
         **QUIET,
@@ -147,7 +147,7 @@ def asked(url: str, status: int) -> Any:
 
 
 def waited(look: Callable[[], Any]) -> Any:
-    """What `look` finds, once it finds something."""
+    """Return what `look` finds, once it finds something."""
     until = time.monotonic() + PATIENCE_S
     while (found := look()) is None:
         require(time.monotonic() < until, "nothing within", PATIENCE_S)

@@ -53,7 +53,7 @@ def begin(client: httpx2.Client, length: int) -> str:
 
 
 def at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
-    """What so many threads get that begin together."""
+    """Return what so many threads get that begin together."""
     found: list[Any] = [None] * count
     together = threading.Barrier(count)
 

@@ -31,7 +31,7 @@ STRANGE = (
     "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), [onerror], [onload],"
     " [onmouseover], a[href^='javascript:' i], form[action^='http']"
 )
-"""What no page of the service holds."""
+"""Selectors of elements that no page of the service holds."""
 
 
 def batch() -> bytes:
@@ -48,7 +48,7 @@ def batch() -> bytes:
 
 
 def taken(call: Any) -> bool:
-    """Whether the service takes it; it may refuse a name, in a typed answer."""
+    """Return whether the service takes it; it may refuse a name, in a typed answer."""
     try:
         call()
     except APIError as error:

@@ -112,7 +112,7 @@ def submit(
 
 @contextmanager
 def _file(batch: str) -> Iterator[Path | str]:
-    """What was named; standard input as a file: it may have to be sent again, so it is kept until it has arrived."""
+    """Yield what was named; standard input as a file, kept until it has arrived: it may have to be sent again."""
     if batch != "-":
         yield batch if is_address(batch) else Path(batch)
         return

@@ -72,7 +72,7 @@ def open_batch(
 
 
 def _is_of_folders(options: Mapping[str, Any]) -> bool:
-    """Whether the options are those of a folder that is read by the service's own rules, whatever it looks like."""
+    """Return whether the options are of a folder that is read by the service's own rules, whatever it looks like."""
     return options.get("layout") == "folders" or bool(options.get("names_pattern") or options.get("table"))
 
 

@@ -17,7 +17,7 @@ class Batch(ABC):
         return []
 
     def identity(self) -> str:
-        """What says in a later run that the bytes are still the same. Raises as `read_chunks`."""
+        """Return a text that says in a later run that the bytes are still the same. Raises as `read_chunks`."""
         return f"{self.size}:{self.sha256()}"
 
     @property

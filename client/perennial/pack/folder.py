@@ -94,7 +94,7 @@ class FolderImages(FileImages):
 def plan_folder(
     names: Sequence[str], options: ReadingOptions, read: Read, known_classes: Collection[str], where: str
 ) -> Plan:
-    """How the files of a folder are read, wherever it is; `where`: what it is called in a sentence.
+    """Plan how the files of a folder are read, wherever it is; `where`: what it is called in a sentence.
 
     Raises PackError; Undecided where an option is needed.
     """
@@ -109,7 +109,7 @@ def plan_folder(
 
 
 def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
-    """Whether the service reads the same classes and parts from the names alone, without what is left out."""
+    """Return whether the service reads the same classes and parts from the names alone, without what is left out."""
     if plan.kind not in ("folders", "split"):
         return False
     try:
@@ -121,7 +121,7 @@ def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
 
 
 def say_plan(plan: Plan, is_listed: bool) -> list[str]:
-    """What is left out, and what a person should look at; with labels in a list also what the names would say."""
+    """List what is left out, and what a person should look at; with labels in a list also what the names would say."""
     said = []
     for reason, number in plan.reasons.items():
         if reason != LEFT_BEHIND:

@@ -80,7 +80,7 @@ class MetadataImages(FileImages):
 
 
 def _wrong(name: object, label: object) -> str | None:
-    """Why a row is bad, as the end of a sentence; None: it is not."""
+    """Return why a row is bad, as the end of a sentence; None: it is not."""
     if not isinstance(name, str) or not name.strip():
         return f"names the file {show(str(name))}"
     if isinstance(label, list | dict):

@@ -39,7 +39,7 @@ class Images(ABC):
         self.warnings: list[str] = []
 
     def identity(self) -> str:
-        """What says that the bytes are still the same, where that is known without reading them; else empty."""
+        """Return a text that changes with the bytes, where that is known without reading them; else empty."""
         return ""
 
     @abstractmethod

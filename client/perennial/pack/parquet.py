@@ -31,7 +31,7 @@ _FREE_BYTES = 64 << 20
 _SAID = 200
 """Characters that are told of what pyarrow says."""
 _OF_PYARROW = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError, ArithmeticError)
-"""What pyarrow raises for files that are damaged or odd."""
+"""Exceptions that pyarrow raises for files that are damaged or odd."""
 
 
 class ParquetImages(Images):

@@ -1,4 +1,4 @@
-"""Which columns of a parquet hold image and label, by their declared types.
+"""Columns of a parquet that hold image and label, by their declared types.
 
 The types are Arrow's, and what `datasets` says of its features in the schema's metadata, under `huggingface`.
 """
@@ -19,7 +19,7 @@ _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where image and label are.
+    """Columns of image and label.
 
     image: column; is_struct: whether it has fields, `bytes` among them; has_path: and `path`; label: column; names: of
     the classes, None where labels name themselves.
@@ -132,7 +132,7 @@ def _field(values: Any, name: str) -> Any:
 
 
 def _features(schema: Any) -> dict[str, dict[str, Any]]:
-    """What `datasets` says of columns that are in the schema."""
+    """Return what `datasets` says of columns that are in the schema."""
     try:
         found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -30,7 +30,7 @@ def padding(size: int) -> int:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether 512 bytes are a header: its checksum says so, and zeros are none."""
+    """Return whether 512 bytes are a header: its checksum says so, and zeros are none."""
     digits = block[148:156].strip(b" \0")
     if len(block) != BLOCK or not digits.isdigit() or b"8" in digits or b"9" in digits:
         return False

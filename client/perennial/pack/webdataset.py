@@ -128,7 +128,7 @@ def shards_among(names: Iterable[str]) -> list[str]:
 
 
 def looks_like_shard(path: str) -> bool:
-    """Whether one of a tar's first samples has an image and a label."""
+    """Return whether one of a tar's first samples has an image and a label."""
     try:
         first = list(islice(samples_of(path), _LOOKED_AT))
     except PackError:
@@ -178,7 +178,7 @@ def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
 
 
 def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
-    """Where another tar begins after the one that ended at `end`; None: there is none.
+    """Return where another tar begins after the one that ended at `end`; None: there is none.
 
     `tarfile` also ends at a header that is damaged: the reading goes on at the next one, and a bad sample says so.
     """

@@ -1,4 +1,4 @@
-"""What the README of an ONNX download runs where copies of `core.ingest.image_file` lie beside it.
+"""Code that the README of an ONNX download runs where copies of `core.ingest.image_file` lie beside it.
 
 Numbers stand for a version's own.
 """

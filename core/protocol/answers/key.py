@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class KeyBound(TypedDict):
-    """What a key of scope predict may ask, and how often.
+    """Limits of a key of scope predict: what it may ask, and how often.
 
     `model`: its present name; `alias`: the only one that is answered; `requests_per_s`: on average, with those of two
     seconds at once; `images_per_day`: from midnight to midnight (UTC); `images_today`: sent since midnight.

@@ -1,4 +1,4 @@
-"""What the submit page's script asks before it uploads: a sentence about images that cannot be read."""
+"""Request of the submit page's script before it uploads: a sentence about images that cannot be read."""
 
 import base64
 from typing import Any

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 
 class Page:
-    """What a path answers with; `body` may be an endless iterator of pieces."""
+    """Answer of a path; `body` may be an endless iterator of pieces."""
 
     def __init__(
         self,

@@ -116,7 +116,7 @@ for number in range(begin, begin + count):
 
 
 def fuzzed(folder: Path, count: int) -> Counter[str]:
-    """What becomes of so many damaged files; read in a process that may take 2 GB."""
+    """Count what becomes of so many damaged files; read in a process that may take 2 GB."""
     here, root = Path(__file__).parent, Path(__file__).parents[3]
     good = next((parquet(folder) / "data").glob("train*"))
     good.rename(folder / "good.parquet")

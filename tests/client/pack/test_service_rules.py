@@ -110,7 +110,7 @@ EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
 
 
 def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
-    """What the client reads in a folder is what the service reads in an archive of it, and in the one that is sent."""
+    """Check that the client reads a folder as the service reads an archive of it, and the one that is sent."""
     for path in tree:
         if not any(other.startswith(f"{path}/") for other in tree):
             write(at / path, b"image")

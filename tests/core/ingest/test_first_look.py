@@ -1,4 +1,4 @@
-"""What cannot be read by its kind or size is said before a batch is accepted, without decoding anything."""
+"""Files that cannot be read by their kind or size are named before a batch is accepted; nothing is decoded."""
 
 import contextlib
 import gzip

@@ -115,7 +115,7 @@ def test_the_first_decoding_leaves_colour_profiles_aside(name: str) -> None:
 
 
 def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
-    """What the code before there were numbers read is recorded; the rest it refused."""
+    """Compare with the record of what the code read before there were numbers; the rest it refused."""
     recorded = json.loads((KINDS.parent / "picture-kinds-first.json").read_text())
     found = {}
     for kind in kinds():

@@ -1,4 +1,4 @@
-"""What folders mean, by the rules that the service and the client share."""
+"""Meaning of folders, by the rules that the service and the client share."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""How names in a zip are read that do not say their encoding."""
+"""Reading of names in a zip that do not say their encoding."""
 
 import os
 import struct

@@ -39,7 +39,7 @@ def make_key(database: Database) -> Any:
 
 
 def taken_at_once(database: Database, key: str, threads: int, images: int) -> int:
-    """How many of some requests at the same moment get what they ask for."""
+    """Return how many of some requests at the same moment get what they ask for."""
     results: list[bool] = []
     together = threading.Barrier(threads)
 

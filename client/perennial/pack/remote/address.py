@@ -1,4 +1,4 @@
-"""What names a source beyond the disk: `s3://bucket/prefix`, `gs://…` and `az://…`, and nothing else."""
+"""Addresses of sources beyond the disk: `s3://bucket/prefix`, `gs://…` and `az://…`, and nothing else."""
 
 import re
 from typing import NamedTuple
@@ -26,13 +26,13 @@ class Address(NamedTuple):
 
 
 def is_address(text: str) -> bool:
-    """Whether a text names something by a scheme, rather than by a path; a drive of Windows is a path."""
+    """Return whether a text names something by a scheme, rather than by a path; a drive of Windows is a path."""
     found = _SCHEME.match(text)
     return found is not None and (found[2] in ("::", "://") or len(found[1]) > 1) and found[2] != ":/"
 
 
 def address_of(text: str) -> Address:
-    """What a text names. Raises PackError unless it is exactly `s3://`, `gs://` or `az://`, a bucket and a prefix."""
+    """Parse a text. Raises PackError unless it is exactly `s3://`, `gs://` or `az://`, a bucket and a prefix."""
     scheme, there, rest = text.partition("://")
     if "::" in text:
         raise PackError(f"{show(text)} chains addresses with “::”; give one of {_forms()}.")

@@ -57,14 +57,14 @@ class FetchedImages(Images):
 
     @abstractmethod
     def where(self, number: int) -> str:
-        """What names an image in a sentence."""
+        """Return what an image is called in a sentence."""
 
     @abstractmethod
     def version(self, number: int) -> str:
-        """What is another text when the image has been replaced."""
+        """Return a text that differs once the image has been replaced."""
 
     def identity(self) -> str:
-        """What says in a later run that the bytes are still the same, without reading them."""
+        """Return a text that says in a later run that the bytes are still the same, without reading them."""
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(

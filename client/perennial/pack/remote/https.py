@@ -54,14 +54,14 @@ class Unfetchable(Exception):
 
 
 class Head(NamedTuple):
-    """What a server says of a body: its bytes, None where it does not say, and its ETag or time, or an empty text."""
+    """Head of a body, as a server gives it: its bytes, None where unsaid, and its ETag or time, or an empty text."""
 
     size: int | None
     version: str
 
 
 class Fetcher:
-    """How URLs are fetched.
+    """Fetcher of URLs.
 
     Args:
         allow_private: private and loopback addresses are dialled, too; those of metadata services never are.
@@ -75,12 +75,12 @@ class Fetcher:
         self._allow_private, self._resolve, self._seconds = allow_private, resolve or lookup, seconds
 
     def head(self, url: str) -> Head:
-        """What there is at a URL. Raises Unfetchable."""
+        """Return what there is at a URL. Raises Unfetchable."""
         with self._answered("HEAD", url) as answer:
             return _head_of(answer)
 
     def get(self, url: str, most: int) -> tuple[Head, bytes]:
-        """What there is at a URL, and its first `most` bytes. Raises Unfetchable."""
+        """Return what there is at a URL, and its first `most` bytes. Raises Unfetchable."""
         with self._answered("GET", url) as answer:
             pieces, left = [], most
             for piece in answer.iter_stream():
@@ -161,7 +161,7 @@ class Fetcher:
 
 
 def https_target(url: str) -> Target:
-    """What a URL says. Raises Unfetchable unless it is `https://host[:port][/path][?query]` in its plainest form."""
+    """Parse a URL. Raises Unfetchable unless it is `https://host[:port][/path][?query]` in its plainest form."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
         raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
@@ -189,7 +189,7 @@ def _url(target: Target) -> httpcore2.URL:
 
 
 def _following(target: Target, location: str) -> str:
-    """Where a redirect leads, as an absolute URL: only the plain forms are followed. Raises Unfetchable."""
+    """Return where a redirect leads, as an absolute URL: only the plain forms are followed. Raises Unfetchable."""
     if location.startswith("/") and not location.startswith("//"):
         return f"https://{target.host_header}{location}"
     try:
@@ -224,7 +224,7 @@ def _head_of(answer: Any) -> Head:
 
 
 def _is_private(address: IPAddress) -> bool:
-    """Whether an address is one of a house of its own, or of this machine: what may be allowed."""
+    """Return whether an address is one of a private network, or of this machine: what may be allowed."""
     inner = embedded(address) or address
     return (inner.is_private or inner.is_loopback) and not (
         inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in _ALWAYS_REFUSED

@@ -5,7 +5,7 @@ from perennial.guard import safe_filename
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether a name makes a file in its folder and nowhere else, on every system."""
+    """Return whether a name makes a file in its folder and nowhere else, on every system."""
     try:
         safe_filename(name)
     except BadAnswer:

@@ -84,7 +84,7 @@ class Store(ABC):
         """The first `most` bytes of the version that was listed."""
 
     def _is_changed(self, error: Exception) -> bool:
-        """Whether an error says that there is another version by now."""
+        """Return whether an error says that there is another version by now."""
         del error
         return False
 

@@ -29,7 +29,7 @@ FORM = "each line is a URL and a label, such as https://example.org/1.jpg,cat, b
 
 
 def is_elsewhere(source: Path | str) -> bool:
-    """Whether what a command names lies beyond the disk: an address, or a list of URLs."""
+    """Return whether what a command names lies beyond the disk: an address, or a list of URLs."""
     if isinstance(source, str):
         return is_address(source)
     is_list = source.suffix.lower() in LIST_SUFFIXES and source.is_file()
@@ -37,7 +37,7 @@ def is_elsewhere(source: Path | str) -> bool:
 
 
 def looks_like_urls(file: Path) -> bool:
-    """Whether a text file begins as a list of URLs does."""
+    """Return whether a text file begins as a list of URLs does."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
             first = text.readline(10_000).strip().lower()

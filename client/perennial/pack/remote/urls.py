@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class _Found(NamedTuple):
-    """What there is at the URL of a row: its bytes, and its ETag, time or digest."""
+    """Facts about the image at the URL of a row: its bytes, and its ETag, time or digest."""
 
     row: Row
     size: int
@@ -125,7 +125,7 @@ class UrlImages(FetchedImages):
         return list(rows.values())
 
     def _asked(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
-        """What there is at each URL, in order; what cannot be had is bad."""
+        """Yield what there is at each URL, in order; what cannot be had is bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
             for some in _batched(rows):
@@ -190,7 +190,7 @@ def _batched(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _tried(ask: Callable[[], _T]) -> _T:
-    """What is asked for, after pauses where an answer may come yet. Raises Unfetchable."""
+    """Return what is asked for, after pauses where an answer may come yet. Raises Unfetchable."""
     for tried in range(_TRIES - 1):
         try:
             return ask()
