@@ -97,6 +97,8 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A download's folder, where its code runs."""
     for name, text in reader_files(ImageSpec.from_json(IMAGE)).items():
         (tmp_path / name).write_text(text)
+    for name in [name for name in sys.modules if name.startswith("image_file")]:
+        monkeypatch.delitem(sys.modules, name)  # of another download
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
