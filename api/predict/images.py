@@ -22,7 +22,7 @@ FORM, JSON = "multipart/form-data", "application/json"
 FILES = tuple(
     f"image/{kind}" for kind in ("jpeg", "png", "webp", "heic", "heif", "avif", "gif", "bmp", "tiff")
 )
-"""Media types of a body that is one image file. Its format is told by its bytes, as that of every other image."""
+"""Media types of a body that is one image file. Its format is recognised by its bytes, like that of all images."""
 _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
 """Other names that programs send."""
 

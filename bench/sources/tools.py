@@ -175,7 +175,7 @@ def shards(at: Path) -> Answers:
 
 
 def concatenated(at: Path) -> Answers:
-    """Both in one file, as `cat` makes it; webdataset reads the first alone unless it is told to go on."""
+    """Both in one file, as `cat` makes it; webdataset reads only the first by default."""
     paths = written_shards(at / "in")
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:

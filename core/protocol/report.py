@@ -78,7 +78,7 @@ class StoredReading(TypedDict, total=False):
 class BatchReport(TypedDict, total=False):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
-    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks from before a
+    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
     field have none. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
     whose longer side has fewer than 48 pixels.
     """

@@ -26,6 +26,7 @@ from core.requests import keys
 from core.requests.actor import Actor
 from core.settings import Settings
 from tools.service import lend_catalogue
+from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
@@ -103,6 +104,14 @@ def client(settings: Settings) -> Iterator[TestClient]:
     """A client of an API of its own, with the first admin key."""
     with serving(settings) as made:
         yield made
+
+
+@pytest.fixture
+def worker(client: TestClient, settings: Settings) -> Iterator[Worker]:
+    """A worker whose learning processes cannot start; it does what there is to do in `work`."""
+    found = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,6 @@ TASKS = "/v1/models/birds/tasks"
 @pytest.fixture(autouse=True)
 def model(client: TestClient) -> None:
     create_model(client, recipe={"method": "finetune", "epochs": 1})
-
-
-@pytest.fixture
-def worker(client: TestClient, settings: Settings) -> Iterator[Worker]:
-    """One whose learning processes could not even start; it does what there is to do in `work`."""
-    found = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
-    yield found
-    found.close()
 
 
 def check(client: TestClient, body: bytes, query: str = "", **headers: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _RATIO = 100
 _FREE_BYTES = 64 << 20
 """Of a column of a row group, for which its growth does not matter."""
 _SAID = 200
-"""Characters that are told of what pyarrow says."""
+"""Characters of an error of pyarrow that a message quotes."""
 _OF_PYARROW = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError, ArithmeticError)
 """Exceptions that pyarrow raises for files that are damaged or odd."""
 

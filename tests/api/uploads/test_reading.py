@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from starlette.testclient import TestClient
 
 from core.db.session import Database
 from core.db.tables import Task
-from core.settings import Settings
 from tests.api.conftest import Make, create_model
 from worker.loop import Worker
 
@@ -20,14 +18,6 @@ TASKS = "/v1/models/birds/tasks"
 @pytest.fixture(autouse=True)
 def model(client: TestClient) -> None:
     create_model(client, recipe={"method": "finetune", "epochs": 1})
-
-
-@pytest.fixture
-def worker(client: TestClient, settings: Settings) -> Iterator[Worker]:
-    """One whose learning processes could not even start; it does what there is to do in `work`."""
-    found = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
-    yield found
-    found.close()
 
 
 def moved(content: bytes, *tops: str, **others: str) -> bytes:

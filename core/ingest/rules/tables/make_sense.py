@@ -1,7 +1,6 @@
 """Labels of whole images as make-sense exports them: `x.jpg,"[cat]"` without a header, or JSON."""
 
-from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.records import CELLS, LIST, objects_of, without_header
+from core.ingest.rules.tables.records import CELLS, LIST, without_header
 from core.ingest.rules.tables.source import Source
 
 TITLE = "make-sense export"
@@ -17,11 +16,8 @@ def read(source: Source) -> bool:
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
         rows = source.begin(TITLE)
-        for where, value in objects_of(source.file, LIST):
-            if isinstance(value, NotJson) or not isinstance(value, dict):
-                rows.spoil(where, str(value) if isinstance(value, NotJson) else "is no JSON object")
-            else:
-                rows.add(value.get("image"), value.get("annotations"), where)
+        for where, value in source.read_objects(rows, LIST):
+            rows.add(value.get("image"), value.get("annotations"), where)
         return True
     if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
         return False

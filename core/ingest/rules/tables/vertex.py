@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from core.ingest.rules.names import show
-from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.records import CELLS, LINES, Records, objects_of, without_header
+from core.ingest.rules.tables.records import CELLS, LINES, Records, without_header
 from core.ingest.rules.tables.source import Source
 from core.ingest.rules.tables.values import part_of
 
@@ -52,18 +51,13 @@ def _parted(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
 
 def _read_lines(source: Source, form: str = LINES) -> None:
     rows = source.begin(TITLE)
-    for where, value in objects_of(source.file, form):
-        if isinstance(value, NotJson):
-            rows.spoil(where, str(value))
-        elif not isinstance(value, dict):
-            rows.spoil(where, "is no JSON object")
+    for where, value in source.read_objects(rows, form):
+        use = _inner(value.get("dataItemResourceLabels"), _USE)
+        part = part_of(use) if isinstance(use, str) else ""
+        if part is None:
+            rows.spoil(where, f"has the ml_use {show(str(use))}")
         else:
-            use = _inner(value.get("dataItemResourceLabels"), _USE)
-            part = part_of(use) if isinstance(use, str) else ""
-            if part is None:
-                rows.spoil(where, f"has the ml_use {show(str(use))}")
-            else:
-                rows.add(value.get(_URI), _labels(value), where, part)
+            rows.add(value.get(_URI), _labels(value), where, part)
 
 
 def _labels(value: dict[str, object]) -> object:

@@ -1,6 +1,5 @@
 """Manifests of SageMaker Ground Truth and Rekognition Custom Labels: JSONL with `source-ref`."""
 
-from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.records import LINES, LIST, objects_of
 from perennial.pack.rules.tables.source import Source
 
@@ -17,17 +16,12 @@ def read(source: Source) -> bool:
     if not isinstance(first, dict) or _REF not in first:
         return False
     rows = source.begin(TITLE)
-    for where, value in objects_of(source.file, form):
-        if isinstance(value, NotJson):
-            rows.spoil(where, str(value))
-        elif not isinstance(value, dict):
-            rows.spoil(where, "is no JSON object")
+    for where, value in source.read_objects(rows, form):
+        names = _class_names(value)
+        if names is None:
+            rows.spoil(where, "has annotations that are no classes of whole images")
         else:
-            names = _class_names(value)
-            if names is None:
-                rows.spoil(where, "has annotations that are no classes of whole images")
-            else:
-                rows.add(value.get(_REF), names, where)
+            rows.add(value.get(_REF), names, where)
     return True
 
 

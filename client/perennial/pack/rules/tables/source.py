@@ -1,6 +1,6 @@
 """A file that may be a label table, as each kind of table looks at it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,6 +46,16 @@ class Source:
         rows = self.rows_of(kind)
         rows.begin(self.file)
         return rows
+
+    def read_objects(self, rows: Rows, form: str) -> Iterator[tuple[str, dict[str, object]]]:
+        """Read the JSON objects of the file with their places; anything else is a bad entry of `rows`."""
+        for where, value in objects_of(self.file, form):
+            if isinstance(value, NotJson):
+                rows.spoil(where, str(value))
+            elif isinstance(value, dict):
+                yield where, value
+            else:
+                rows.spoil(where, "is no JSON object")
 
     def find(self, name: str) -> int:
         """The number of the image that a name in this file means; negative for none."""
