@@ -19,7 +19,7 @@ from core.db.kinds import Kind
 from core.db.polling_postgresql import PostgresqlReader
 from core.db.polling_sqlite import SqliteReader
 from core.db.session import Database
-from core.db.usage import measure_old
+from core.db.usage import measured
 from core.line import line as model_line
 from core.line.coverage import taught
 from core.line.judgement import judge
@@ -242,7 +242,8 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
     for size in (FEW, MANY):
         db = new_database()
         fill(db, size, quiet=True)
-        measure_old(db)
+        for owner in range(size.owners):
+            measured(db, id_of("own", owner))
         made.append(db)
     return made
 

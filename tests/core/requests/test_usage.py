@@ -19,7 +19,8 @@ ADMIN = Actor(id_of("own", 0), None, "admin")
 
 
 @pytest.fixture
-def filled(database: Database) -> Database:
+def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setattr(usage, "BUDGET_S", 3600.0)  # a round measures all owners, on a slow machine too
     fill(database, Size(6, 4, owners=2, measured=2, keys=2), quiet=True)
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
