@@ -17,8 +17,7 @@ from tools import digits, service
 
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
-    "PERENNIAL_POLL_S": "0.1",
-    "PERENNIAL_CHORES_S": "0.5",
+    "PERENNIAL_CHORES_S": "1",
     "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
 COLLECTED = {

@@ -61,8 +61,7 @@ def running(
     settings = {
         **weights_server.environment(),
         "PERENNIAL_THREADS": "1",
-        "PERENNIAL_POLL_S": "0.1",
-        "PERENNIAL_CHORES_S": "0.5",
+        "PERENNIAL_CHORES_S": "1",
         "PERENNIAL_ANYTIME_S": "0.2",
         "PERENNIAL_KILL_POINTS": str(kill_points),
         "PERENNIAL_METRICS_PORT": str(metrics_port),

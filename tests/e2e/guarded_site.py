@@ -21,7 +21,7 @@ from tests.rest import Rest
 PREFIX = "journeys"
 """The prefix of the service's objects in the bucket that all tests share."""
 SETTINGS = {
-    "PERENNIAL_CHORES_S": "0.5",
+    "PERENNIAL_CHORES_S": "1",
     "PERENNIAL_SNAPSHOT_S": "0.5",
     "PERENNIAL_MAX_REQUESTS_PER_S": "1000",
 }

@@ -43,8 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[ser
     settings = {
         "PERENNIAL_THREADS": "1",
         "PERENNIAL_LEASE_S": "4",
-        "PERENNIAL_POLL_S": "0.1",
-        "PERENNIAL_CHORES_S": "0.5",
+        "PERENNIAL_CHORES_S": "1",
         "PERENNIAL_KILL_POINTS": str(points),
     }
     with service.running(tmp_path_factory.mktemp("service"), settings) as found:

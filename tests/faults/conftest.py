@@ -81,7 +81,7 @@ class Backend:
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_KILL_POINTS": str(self.points),
-            "PERENNIAL_THREADS": "1", "PERENNIAL_LEASE_S": "6", "PERENNIAL_POLL_S": "0.1",
+            "PERENNIAL_THREADS": "1", "PERENNIAL_LEASE_S": "6",
             "PERENNIAL_CHORES_S": "0.3", "PERENNIAL_SNAPSHOT_S": "1000", "PERENNIAL_ANYTIME_S": "0.1",
             "PERENNIAL_JOB_MEMORY_BYTES": str(MEMORY_BYTES), "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
             **environment,

@@ -29,7 +29,7 @@ from tests.faults.archives import archive
 from tools import service
 
 ROOT = Path(__file__).parents[2]
-QUIET = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.2", "PERENNIAL_CHORES_S": "1"}
+QUIET = {"PERENNIAL_THREADS": "1", "PERENNIAL_CHORES_S": "1"}
 MODEL = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
 TUS = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
 PATIENCE_S = 300.0

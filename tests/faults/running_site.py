@@ -55,7 +55,6 @@ MODEL: dict[str, Any] = {
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_LEASE_S": "2",
-    "PERENNIAL_POLL_S": "0.1",
     "PERENNIAL_CHORES_S": "0.3",
     "PERENNIAL_SNAPSHOT_S": "0.1",
 }

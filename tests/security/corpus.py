@@ -42,7 +42,6 @@ SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_MAX_BODY_BYTES": str(BODY_BYTES),
     "PERENNIAL_UPLOAD_IDLE_S": "2",
-    "PERENNIAL_POLL_S": "0.1",
     # The corpus asks what is answered, not how soon: its costliest picture takes seconds.
     "PERENNIAL_PREDICT_IMAGE_S": "60",
 }

@@ -32,7 +32,7 @@ from tests.security.memory import Memory
 from tests.security.owners import make_client, make_key, teach
 from tools import service
 
-SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
+SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
 CLASSES = 400
 PREDICT = "/v1/models/{}/versions/latest/predict"
 SECONDS = 5.0
