@@ -12,6 +12,7 @@ class.
 
 import argparse
 import io
+import logging
 import statistics
 import tempfile
 import time
@@ -96,6 +97,7 @@ class Stream:
         self._db = Database(settings.resolved_database_url)
         self._client = TestClient(create_app(settings), base_url="http://127.0.0.1:8000")
         self._client.__enter__()
+        logging.getLogger().setLevel(logging.WARNING)  # between the rows of a table
         self._worker = Worker(settings, ring=lambda _job: None)
         self._store = CountedStore(self._worker.store)
         self._worker.store = self._store  # type: ignore[assignment]

@@ -37,11 +37,10 @@ def choose_strength(sums: Sums, h: Tensor, labels: Tensor) -> float:
     """
     judged = _LeftOut(sums, h, labels)
     strengths = ridge.grid(float(balance(sums).gram.diagonal().mean()))
-    targets = torch.nn.functional.one_hot(labels, len(sums.counts)).to(h.dtype)
     weights = 1 / torch.bincount(labels, minlength=len(sums.counts)).to(h.dtype)[labels]
 
     def error(strength: float) -> float:
-        return float(((judged.score(strength) - targets).square().sum(1) * weights).sum())
+        return float((judged.measure_errors(strength) * weights).sum())
 
     return min(strengths, key=lambda strength: (error(strength), -strength))
 
@@ -75,6 +74,8 @@ class _LeftOut:
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only
         self._h, self._mu, self._labels = h @ basis, mu @ basis, labels
+        self._own = self._mu[labels]
+        self._square: Tensor | None = None
         self._n = n = counts[labels]
         residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)  # h − μ_c in U = [h, μ_c]
         self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
@@ -84,23 +85,40 @@ class _LeftOut:
 
     def score(self, strength: float) -> Tensor:
         """Return scores float64 [n, C]."""
-        h, mu, labels = self._h, self._mu, self._labels
+        towards, own = self._solve(strength)
+        scores = towards @ self._mu.T
+        scores[torch.arange(len(own), device=own.device), self._labels] = own
+        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
+        return without
+
+    def measure_errors(self, strength: float) -> Tensor:
+        """Return the squared distance of each example's scores from its one-hot target, float64 [n].
+
+        Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the scores are not needed for their sum.
+        """
+        towards, own = self._solve(strength)
+        if len(self._mu) <= self._mu.shape[1]:
+            others = (towards @ self._mu.T).square().sum(1)
+        else:
+            if self._square is None:
+                self._square = self._mu.T @ self._mu
+            others = ((towards @ self._square) * towards).sum(1)
+        return others - (towards * self._own).sum(1).square() + (own - 1).square()
+
+    def _solve(self, strength: float) -> tuple[Tensor, Tensor]:
+        """Return what μ_k is multiplied by for the score of another class k, [n, K], and the own class's scores [n]."""
+        h, own = self._h, self._own
         inverse = 1 / (self._values + strength * self._unit)
-        own = torch.arange(len(h), device=h.device)
-        h_mu = (h * inverse) @ mu.T  # [n, C], hᵀB⁻¹μ_k
-        mu_mu = ((mu * inverse) @ mu.T)[labels]  # [n, C], μ_cᵀB⁻¹μ_k
-        hh, hm, mm = h.square() @ inverse, h_mu[own, labels], mu_mu[own, labels]
+        h_inverse, own_inverse = h * inverse, own * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
+        hh, hm, mm = (h_inverse * h).sum(1), (h_inverse * own).sum(1), (own_inverse * own).sum(1)
         inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)  # [n, 2, 2], UᵀB⁻¹U
         identity = torch.eye(2, dtype=h.dtype, device=h.device)
         middle = torch.linalg.solve(identity + self._change @ inner, self._change)
-        left = torch.stack([hh, hm], 1)[:, None, :] @ middle  # [n, 1, 2]
-        right = torch.stack([h_mu, mu_mu], 1)  # [n, 2, C], UᵀB⁻¹M
-        scores = h_mu - (left @ right)[:, 0]
+        left = (torch.stack([hh, hm], 1)[:, None, :] @ middle)[:, 0]  # [n, 2]
+        towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
         # The class's own target is its mean without the example.
-        towards = (inner @ self._moved[:, :, None])[:, :, 0]
-        scores[own, labels] = towards[:, 0] - (left[:, 0] * towards).sum(1)
-        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
-        return without
+        moved = (inner @ self._moved[:, :, None])[:, :, 0]
+        return towards, moved[:, 0] - (left * moved).sum(1)
 
 
 def _outer(vectors: Tensor) -> Tensor:

@@ -28,6 +28,8 @@ DRAWS = 200
 """From the version's own probabilities, and resamples for the interval."""
 _SEED = 0
 _95_PERCENT = 1.959964
+_ROWS = 256
+"""Images whose probabilities are taken at once: what they need stays in the processor's cache."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -67,7 +69,10 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
 
 def _answers(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
     """The probability of the answer to some of the images, and whether it is right."""
-    said, found = (logits.values[rows].double() / temperature).softmax(1).max(1)
+    said, found = torch.empty(len(rows), dtype=torch.float64), torch.empty(len(rows), dtype=torch.int64)
+    for at in range(0, len(rows), _ROWS):
+        part = slice(at, at + _ROWS)
+        said[part], found[part] = (logits.values[rows[part]].double() / temperature).softmax(1).max(1)
     return said.numpy(), (found == logits.targets[rows]).numpy()
 
 

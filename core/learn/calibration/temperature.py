@@ -13,8 +13,9 @@ import math
 import torch
 from torch import Tensor
 
-MOST = 5000
-"""Images at most that a temperature is fitted to, evenly spaced: more change it by less than a hundredth."""
+MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
+"""Images at most that a temperature is fitted to, evenly spaced: more change it by less than a hundredth. Of more than
+`LEAST` images no more than have so many logits: the cost does not grow with classes."""
 _WIDEST, _STEPS = 1e4, 60
 """β lies within this factor of one over the mean gap between the two greatest logits; steps at most."""
 _CLOSE = 1e-9
@@ -40,7 +41,8 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
     kept = (own & ~z.isnan().any(1) & (possible.sum(1) > 1)).nonzero().squeeze(1)
     if not len(kept):
         return 1.0
-    kept = kept[:: -(-len(kept) // MOST)]
+    most = min(MOST, max(LEAST, MOST_LOGITS // z.shape[1]))
+    kept = kept[:: -(-len(kept) // most)]
     z, possible, targets = z[kept], possible[kept], targets[kept]
     z = torch.where(possible, z, torch.full_like(z, _FAR))
     gap = float(-z.topk(2).values[:, 1].mean())

@@ -45,7 +45,7 @@ of it apart."""
 LEFT_OUT = 4000
 """Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
 point."""
-JUDGED, CHOSEN_BY = (1000, 1_000_000), (400, 400_000)
+JUDGED, CHOSEN_BY = (1000, 1_000_000), (200, 400_000)
 """Of these examples at least, and scores at most beyond that, one for each example and class: those that judge the
 heads, and those of them that λ and ρ are chosen by. Updates cost nearly the same however many classes there are."""
 TASKS = "tasks"
