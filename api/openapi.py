@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import JsonValue, TypeAdapter
 
+from api.described import DescribedRoute
 from api.guard import OPEN_PATHS
 from api.problems import described
 from api.schemas.tasks import FromUpload
@@ -28,6 +29,9 @@ METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 def describe(app: FastAPI) -> dict[str, Any]:
     """The document of this app, made at first use."""
     if app.openapi_schema is None:
+        for route in app.routes:
+            if isinstance(route, DescribedRoute):
+                route.add_schemas()
         document = get_openapi(
             title="Perennial", version=app.version, description=DESCRIPTION, routes=app.routes
         )

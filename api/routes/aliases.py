@@ -1,16 +1,17 @@
 """Routes of aliases."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
+from api.described import make_router
 from api.problems import responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn
 from core.protocol.answers.alias import AliasHistory, AliasOut
 from core.requests import aliases
 
-router = APIRouter(tags=["aliases"])
+router = make_router("aliases")
 
 
 @router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=responses(409))

@@ -2,16 +2,17 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.described import make_router
 from api.problems import responses
 from core.protocol.answers.audit import AuditPage
 from core.requests.audit import Wanted, list_audit
 from core.requests.times import seconds
 
-router = APIRouter(tags=["audit"])
+router = make_router("audit")
 
 
 @router.get("/v1/audit", response_model=AuditPage, responses=responses(404))

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
@@ -21,6 +21,7 @@ from api.dependencies import (
     ShapeWork,
     Write,
 )
+from api.described import make_router
 from api.problems import responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
@@ -35,7 +36,7 @@ from core.recipe.images import Images
 from core.requests import bases, idempotency, quota
 from core.requests.admission import Admission
 
-router = APIRouter(tags=["bases"])
+router = make_router("bases")
 
 MAX_BYTES = 8 << 30
 BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, CatalogueOf, Cursor, Limit, Read
+from api.described import make_router
 from core.errors import NotFound
 from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
 from core.requests.pages import page_of
 
-router = APIRouter(tags=["catalogue"])
+router = make_router("catalogue")
 
 
 @router.get("/v1/methods", response_model=MethodList)

@@ -3,17 +3,18 @@
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.described import make_router
 from api.problems import responses
 from api.schemas.common import ModelPath
 from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
 from core.requests import compare, compared_tasks
 from core.requests.compared_tasks import Pair
 
-router = APIRouter(tags=["versions"])
+router = make_router("versions")
 
 A = Annotated[str, Query(description="Number or alias of the version to compare with", max_length=63)]
 B = Annotated[str, Query(description="Number or alias of the version that is compared", max_length=63)]

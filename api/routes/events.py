@@ -4,10 +4,11 @@ from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Cursor, Db, Limit, Read
+from api.described import make_router
 from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
 from api.problems import responses
 from core.db.polling import About, OwnerEventRow, PollingReads
@@ -17,7 +18,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import rfc3339
 
-router = APIRouter(tags=["events"])
+router = make_router("events")
 
 _ANY = "|".join(OWNER_EVENT_TYPES)
 Types = Annotated[

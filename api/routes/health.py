@@ -4,19 +4,20 @@ from collections.abc import Callable
 
 import structlog
 from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import json_answer
 from api.damage import Damage
 from api.dependencies import Bell, Db, ObjectStore
+from api.described import make_router
 from core.db import soundness, workers
 from core.db.session import Database
 from core.errors import NoSpace, PerennialError
 from core.protocol.answers.health import Alive, Ready
 from core.store import Store
 
-router = APIRouter(tags=["health"])
+router = make_router("health")
 log = structlog.get_logger(__name__)
 
 LIMIT_S = 4.0

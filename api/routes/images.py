@@ -4,18 +4,19 @@ the owners."""
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer, matches
 from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.described import make_router
 from api.problems import responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.protocol.answers.task_image import Split, TaskImagePage
 from core.requests import task_images
 
-router = APIRouter(tags=["tasks"])
+router = make_router("tasks")
 
 MOST = 2
 """Pictures that one API process makes at once; one of each owner."""

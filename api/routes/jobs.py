@@ -4,7 +4,7 @@ import time
 from functools import partial
 from typing import Annotated, Any, cast, get_args
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer, matches, queued
@@ -21,6 +21,7 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, described, download
 from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
 from api.guard import polling
@@ -51,7 +52,7 @@ from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import rfc3339
 
-router = APIRouter(tags=["jobs"])
+router = make_router("jobs")
 
 ZIP = "application/zip"
 EVENT_TYPES = get_args(EventType)

@@ -2,18 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from api.access import Access
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.described import make_router
 from api.problems import responses
 from api.schemas.admin import KeyIn
 from core.protocol.answers.key import KeyPage, NewKey
 from core.requests import keys
 from core.requests.predict_keys import Wanted
 
-router = APIRouter(tags=["keys"])
+router = make_router("keys")
 
 NO_STORE = {"Cache-Control": "no-store"}
 

@@ -1,13 +1,14 @@
 """Who asks."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from api.answers import json_answer
 from api.dependencies import Config, Db, Read
+from api.described import make_router
 from core.protocol.answers.me import MeOut
 from core.requests.me import me
 
-router = APIRouter(tags=["keys"])
+router = make_router("keys")
 
 
 @router.get("/v1/me", response_model=MeOut)

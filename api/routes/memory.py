@@ -1,14 +1,15 @@
 """Routes of a model's memory: what it keeps of its training images, and their deletion."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.answers import json_answer
 from api.dependencies import BlobStore, Db, ObjectStore, Read, Write
+from api.described import make_router
 from api.schemas.common import ModelPath
 from core.protocol.answers.memory import MemoryOut
 from core.requests import memory
 
-router = APIRouter(tags=["models"])
+router = make_router("models")
 
 
 @router.get("/v1/models/{model}/memory", response_model=MemoryOut)

@@ -2,17 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from pydantic import JsonValue
 
 from api.answers import matches
 from api.dependencies import Db, MetricsKept, Read
+from api.described import make_router
 from api.schemas.common import ModelPath
 from core.protocol.answers.metrics import MetricsOut
 from core.requests import metrics
 from core.requests.metrics import Window
 
-router = APIRouter(tags=["metrics"])
+router = make_router("metrics")
 
 _MOST = 2**31 - 1
 _responses: dict[int | str, dict[str, JsonValue]] = {

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from api.answers import json_answer
 from api.dependencies import (
@@ -19,6 +19,7 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.described import make_router
 from api.problems import responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
@@ -27,7 +28,7 @@ from core.protocol.answers.model_change import ModelChange, NewModel
 from core.requests import idempotency, model_deletion, models, pretrained
 from core.requests.admission import Admission
 
-router = APIRouter(tags=["models"])
+router = make_router("models")
 
 
 @router.post("/v1/models", status_code=201, response_model=ModelOut, responses=responses(404, 409, 429))

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import JsonValue
 
 from api.dependencies import BlobStore, Config, Db, Predict
+from api.described import make_router
 from api.predict.answer import HeldResponse
 from api.predict.asking import Asked, ask
 from api.predict.form import FIELDS
@@ -16,7 +17,7 @@ from api.schemas.versions import VersionPath
 from core.ingest.limits import PREDICT_IMAGES
 from core.protocol.answers.predict import PredictOut
 
-router = APIRouter(tags=["predict"])
+router = make_router("predict")
 
 TOP_K = 10
 TaskNumber = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")]

@@ -1,13 +1,14 @@
 """The page that Prometheus reads, with a key of scope scrape: its figures are of all owners."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from api.dependencies import Db, Scrape
+from api.described import make_router
 from api.observe import page
 from core.requests.queue import queue_metrics
 from core.telemetry import CONTENT_TYPE
 
-router = APIRouter(tags=["operation"])
+router = make_router("operation")
 
 
 @router.get(

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.answers import json_answer
 from api.dependencies import (
@@ -16,6 +16,7 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.described import make_router
 from api.problems import responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
@@ -24,7 +25,7 @@ from core.protocol.base import ModelBase
 from core.requests import idempotency, pretrained, rebase, rebase_comparison, rebase_finish
 from core.requests.admission import Admission
 
-router = APIRouter(tags=["models"])
+router = make_router("models")
 
 
 @router.post(

@@ -1,12 +1,13 @@
 """`/`: where to go. For whoever opens the address that the service said at its start, in a browser or with curl."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.answers import json_answer
+from api.described import make_router
 from core.protocol.answers.health import Start
 
-router = APIRouter(tags=["health"])
+router = make_router("health")
 
 _TEXTS = {
     "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the service made"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import structlog
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import Depends, Header, Path, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
 
@@ -25,6 +25,7 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.described import make_router
 from api.fair_share import pause, resume
 from api.guard import MAX_JSON_BYTES, read_body
 from api.problems import responses
@@ -50,7 +51,7 @@ from core.requests import idempotency, settling, submission, tasks, validations,
 from core.requests.admission import Admission
 from core.requests.whole_uploads import Whole
 
-router = APIRouter(tags=["tasks"])
+router = make_router("tasks")
 log = structlog.get_logger(__name__)
 
 ARCHIVE = Terms(

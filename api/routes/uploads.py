@@ -6,11 +6,12 @@ POST /v1/uploads, PATCH … until all is here, then POST /v1/models/{model}/task
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Config, Cursor, Db, IdempotencyKey, Limit, ObjectStore, Read, Write
+from api.described import make_router
 from api.problems import responses
 from api.uploads import tus
 from api.uploads.head import Terms, sha256_in
@@ -33,7 +34,7 @@ async def _speaks(
         tus.require_spoken(request.headers)
 
 
-router = APIRouter(tags=["uploads"], dependencies=[Depends(_speaks)])
+router = make_router("uploads", dependencies=[Depends(_speaks)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
 PIECE = Terms(

@@ -2,14 +2,15 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.described import make_router
 from core.protocol.answers.usage import UsagePage
 from core.requests import usage
 
-router = APIRouter(tags=["usage"])
+router = make_router("usage")
 
 
 @router.get("/v1/usage", response_model=UsagePage)

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer, queued
@@ -21,6 +21,7 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
 from api.problems import responses
 from api.schemas.common import ModelPath
@@ -30,7 +31,7 @@ from core.protocol.answers.version import FileList, ResultPage, VersionOut, Vers
 from core.requests import export_jobs, exports, versions
 from core.requests.actor import files_of
 
-router = APIRouter(tags=["versions"])
+router = make_router("versions")
 
 SAFETENSORS = "application/safetensors"
 Format = Annotated[str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)]

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Config, Cursor, Db, Limit, Read, Write
+from api.described import make_router
 from api.problems import responses
 from api.routes.keys import NO_STORE
 from api.schemas.webhooks import WebhookIn, WebhookPatch
@@ -19,7 +20,7 @@ from core.protocol.answers.webhook import (
 )
 from core.requests import webhook_deliveries, webhooks
 
-router = APIRouter(tags=["webhooks"])
+router = make_router("webhooks")
 
 WebhookPath = Annotated[str, Path(description="Id of the webhook", max_length=40)]
 DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=40)]
