@@ -41,6 +41,8 @@ BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-
 WITHOUT_A_SERVICE = {"logout", "completion"}
 ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
+SHARE = 5
+"""Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
 FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton"}
 
 
@@ -113,18 +115,26 @@ def outside(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()} - {"work", "home"}
 
 
+def choose_commands(name: str, share: int) -> list[tuple[int, str]]:
+    """Return one of `share` commands with their numbers, others for each hostile answer."""
+    place = list(HOSTILE).index(name)
+    return [(number, command) for number, command in enumerate(COMMANDS) if (number + place) % share == 0]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_answer_does_any_harm(
     service: HostileService,
     name: str,
+    share: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hostile = HOSTILE[name]
     service.answer = against(hostile)
-    for number, command in enumerate(COMMANDS):
+    for number, command in choose_commands(name, share):
         service.forget()
         monkeypatch.setattr("perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0)
         more = ["--json"] if number % 3 == 0 else []
@@ -151,6 +161,12 @@ def test_every_command_ends_with_0_where_the_service_is_honest(
     assert {command: end for command, end in ended.items() if end[0] != 0} == {}
     assert len(HOSTILE) >= 60
     assert all(one.headers["authorization"] == "Bearer pk_secret" for one in service.requests[-5:])
+
+
+def test_every_command_meets_many_hostile_answers_in_every_run() -> None:
+    met = [command for name in HOSTILE for _, command in choose_commands(name, SHARE)]
+    assert {command for command in COMMANDS if met.count(command) >= 12} == set(COMMANDS)
+    assert min(len(choose_commands(name, SHARE)) for name in HOSTILE) >= len(COMMANDS) // SHARE
 
 
 def test_every_command_that_asks_a_service_is_in_the_table() -> None:

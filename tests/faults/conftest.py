@@ -37,6 +37,7 @@ from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import sweep
 from tests.api.conftest import empty_database
+from tests.descendants import list_descendants
 from tools.service import lend_catalogue
 
 __all__ = ["empty_database"]
@@ -51,8 +52,8 @@ ROOT = Path(__file__).parents[2]
 EMBEDDED = ("-m", "worker.loop")
 MEMORY_BYTES = 200_000_000
 """What one job may take here."""
-RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 40, "batch_size": 8}
-"""Half a second of training by a method that has state: replay buffer and generators."""
+RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 8, "batch_size": 8}
+"""A moment of training by a method that has state: replay buffer and generators."""
 ENDLESS = {"epochs": 10_000}
 """Minutes: no test waits for its end."""
 Digests = list[list[tuple[str, str]]]
@@ -181,11 +182,13 @@ class Backend:
 
     def hold(self, begin: Callable[[], Any]) -> tuple[Any, psutil.Process]:
         """Call `begin`, which lets a job run, and return its answer and the process, held before its first step."""
-        self.arm("job-train", signal.SIGSTOP)
+        armed = self.arm("job-train", signal.SIGSTOP)
         answer, worker = begin(), self.standing_worker()
 
         def look() -> list[psutil.Process]:
-            return [p for p in worker.children(recursive=True) if p.status() == psutil.STATUS_STOPPED]
+            if armed.exists():
+                return []
+            return [p for p in list_descendants(worker.pid) if p.status() == psutil.STATUS_STOPPED]
 
         found: list[psutil.Process] = self.until(look)
         return answer, found[0]
@@ -230,10 +233,10 @@ class Backend:
         assert self.job(job).snapshot is not None
         return job
 
-    def end_lease(self, job_id: str) -> None:
-        """Let the lease of a dead or frozen worker run out."""
+    def end_lease(self, job_id: str, at: float = 1.0) -> None:
+        """Let the lease of a dead or frozen worker run out, in seconds of the epoch; by default it has."""
         with self.db.write() as session:
-            session.execute(update(Job).where(Job.id == job_id).values(lease_until=1.0))
+            session.execute(update(Job).where(Job.id == job_id).values(lease_until=at))
 
     def has_logged(self, event: str, **fields: Any) -> bool:
         """Tell whether a worker has logged an event with these fields."""
@@ -253,7 +256,7 @@ class Backend:
         while time.monotonic() < end:
             if found := condition():
                 return found
-            time.sleep(0.02)
+            time.sleep(0.05)  # often enough; a look costs a tenth of that
         raise AssertionError(f"Not within {seconds} s. The workers' log:\n{self.log()[-6000:]}")
 
     def job(self, job_id: str) -> Job:

@@ -44,7 +44,10 @@ def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_t
     until_delivered(shared, hook)
 
 
-@pytest.mark.parametrize(("point", "before"), [("delivery-claimed", 0), ("delivery-sent", 1)])
+@pytest.mark.parametrize(
+    ("point", "before"),
+    [pytest.param("delivery-claimed", 0, marks=pytest.mark.campaign), ("delivery-sent", 1)],
+)
 def test_a_worker_killed_around_a_delivery_sends_it_again_under_its_id(
     shared: Backend, receiver: Receiver, point: str, before: int
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_cpu_worker_leaves_a_job_alone_that_asks_for_cuda(backend: Backend, ba
     assert (backend.job(asks).state, backend.job(asks).attempt) == ("queued", 0)
 
 
+@pytest.mark.campaign
 def test_a_job_without_memory_is_tried_twice_and_says_figures(
     backend: Backend, batches: list[bytes], tmp_path: Path
 ) -> None:

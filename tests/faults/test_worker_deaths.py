@@ -1,7 +1,6 @@
 """Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left behind."""
 
-from collections.abc import Callable
-from pathlib import Path
+import time
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def test_a_job_goes_on_from_its_snapshot_after_a_pause_and_after_its_process_was
     shared.await_nothing_left(model)
 
 
-def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
+def test_a_killed_worker_leaves_no_process_and_another_of_its_host_ends_bit_identical_within_its_lease(
     shared: Backend, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
     model = shared.create()
@@ -46,32 +45,15 @@ def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     assert len(family) >= 2
     worker.kill()
     worker.wait()
+    shared.end_lease(job, at=time.time() + 86400)
+    shared.standing_worker()
+    assert shared.job(job).state == "running", "its job process is still there"
     process.resume()
     assert all_gone(family)
-    shared.end_lease(job)
-    shared.standing_worker()
     assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
-    assert shared.job(job).attempt == 2
+    assert (shared.job(job).attempt, states(shared, job).count("queued")) == (2, 2)
     assert shared.digests(model) == undisturbed
     shared.await_nothing_left(model)
-
-
-def test_another_worker_of_the_host_takes_a_killed_ones_job_without_waiting_for_its_lease(
-    make_backend: Callable[..., Backend], tmp_path: Path, batches: list[bytes]
-) -> None:
-    backend = make_backend(tmp_path, {"PERENNIAL_LEASE_S": "86400"})
-    try:
-        job, process = backend.hold_job(backend.create(), batches[0])
-        worker = backend.standing_worker()
-        with backend.worker():
-            worker.kill()
-            worker.wait()
-            assert backend.job(job).state == "running", "its job process is still there"
-            process.resume()
-            assert backend.finished(job).state == "succeeded"
-        assert (backend.job(job).attempt, states(backend, job).count("queued")) == (2, 2)
-    finally:
-        backend.close()
 
 
 @pytest.mark.campaign

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from tests.descendants import list_descendants
 from tests.rest import Rest
 from tests.security.memory import pids
 from tests.security.owners import make_client
@@ -65,13 +66,13 @@ def measured(running: service.Service) -> Iterator[Cost]:
     """Look at the API's memory and at another owner's lists while the block runs."""
     neighbour = _write_client(running, "neighbour")
     api = psutil.Process(pids(running.process.pid)["api"])
-    before, there = api.memory_info().rss, {process.pid for process in api.children(recursive=True)}
+    before, there = api.memory_info().rss, {process.pid for process in list_descendants(api.pid)}
     cost, end = Cost(), threading.Event()
 
     def look() -> None:
         while not end.wait(0.02):
             cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
-            more = [process for process in api.children(recursive=True) if process.pid not in there]
+            more = [process for process in list_descendants(api.pid) if process.pid not in there]
             cost.others = max(cost.others, len(more))
             cost.others_mb = max(cost.others_mb, sum(map(_rss, more)) / MB)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.descendants import list_descendants
+
 _PROCESSES = {
     "api": "api.app:create_app",
     "helper": "core.work.predict.helper",
@@ -20,16 +22,12 @@ class Memory(threading.Thread):
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
         self.peaks: dict[str, float] = {}
-        self._root = psutil.Process(root)
+        self._root = root
         self._end = threading.Event()
 
     def run(self) -> None:
         while not self._end.wait(0.1):
-            try:
-                children = self._root.children(recursive=True)
-            except psutil.Error:
-                continue
-            for process in children:
+            for process in list_descendants(self._root):
                 name = role(process)
                 if name is not None:
                     self.peaks[name] = max(self.peaks.get(name, 0.0), _peak_mb(process.pid))
@@ -52,7 +50,7 @@ def role(process: psutil.Process) -> str | None:
 
 def pids(root: int) -> dict[str, int]:
     """The processes that must live through the corpus."""
-    found = {role(p): p.pid for p in psutil.Process(root).children(recursive=True)}
+    found = {role(p): p.pid for p in list_descendants(root)}
     return {name: pid for name, pid in found.items() if name in ("api", "helper")}
 
 

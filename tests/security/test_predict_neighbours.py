@@ -14,6 +14,7 @@ import pytest
 from core.settings import Settings
 from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.descendants import list_descendants
 from tests.rest import Rest
 from tests.security import neighbours
 from tests.security.memory import Memory
@@ -111,7 +112,7 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
 def test_no_helper_inherits_a_secret(running: Service, admin: Rest) -> None:
     seen: dict[str, bytes] = {}
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=[psutil.Process(running.process.pid), seen, over])
+    watch = threading.Thread(target=_watch, args=[running.process.pid, seen, over])
     watch.start()
     try:
         admin.models.create("helped", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn")
@@ -126,13 +127,17 @@ def test_no_helper_inherits_a_secret(running: Service, admin: Rest) -> None:
         assert b"PATH=" in given, name
 
 
-def _watch(root: psutil.Process, seen: dict[str, bytes], over: threading.Event) -> None:
+def _watch(root: int, seen: dict[str, bytes], over: threading.Event) -> None:
     """Read the environment of every helper that shows up below a process."""
+    read: set[int] = set()
     while not over.is_set():
-        for process in root.children(recursive=True):
+        for process in list_descendants(root):
+            if process.pid in read:
+                continue
             with contextlib.suppress(psutil.Error, OSError):
                 words = process.cmdline()
                 for name, module in HELPERS.items():
-                    if module in words:
-                        seen[name] = Path(f"/proc/{process.pid}/environ").read_bytes() or seen.get(name, b"")
+                    if module in words and (given := Path(f"/proc/{process.pid}/environ").read_bytes()):
+                        seen[name] = given
+                        read.add(process.pid)
         time.sleep(0.01)
