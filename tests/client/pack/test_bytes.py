@@ -1,5 +1,6 @@
 """A batch is the same bytes at every reading, from any byte on, and a tar that everybody reads."""
 
+import csv
 import hashlib
 import io
 import os
@@ -73,16 +74,31 @@ def test_the_same_source_elsewhere_and_at_another_time_is_the_same_bytes(kind: s
     assert one.sha256() == two.sha256()
 
 
+def part_and_label(name: str) -> tuple[str, str]:
+    part, label, _ = name.split("/")
+    return part, label
+
+
+def read_table(table: bytes) -> dict[str, tuple[str, str]]:
+    """Part and label of each path in a `labels.csv`."""
+    rows = csv.DictReader(io.StringIO(table.decode()))
+    return {row["path"]: (row["split"], row["label"]) for row in rows}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_image_of_a_source_is_in_the_batch_with_its_own_bytes(kind: str, tmp_path: Path) -> None:
+def test_every_image_of_a_source_is_in_the_batch_with_its_own_bytes_part_and_label(
+    kind: str, tmp_path: Path
+) -> None:
     make, options = KINDS[kind]
     batch = open_batch(make(tmp_path / "source"), **options)  # type: ignore[arg-type]
     found = members(batch)
-    found.pop("labels.csv", None)
+    table = found.pop("labels.csv", None)
     if kind in CROPS:
         assert len(found) == sum(path.is_file() for path in crops(tmp_path / "crops").rglob("*"))
     else:
-        assert sorted(found.values()) == sorted(sample.data for sample in samples())
+        said = {name: part_and_label(name) for name in found} if table is None else read_table(table)
+        told = sorted((*said[name], data) for name, data in found.items())
+        assert told == sorted((sample.part, sample.label, sample.data) for sample in samples())
     assert list(found) == sorted(found)
     assert batch.warnings == []
 
