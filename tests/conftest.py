@@ -17,8 +17,8 @@ The marker `services`
     Where a needed service does not answer, marked tests are left out and a line at the end of the run
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
-`tests/plugins/` holds the marker, the databases, the compiled SQL that is kept between tests, the order of files and
-the tables of durations.
+`tests/plugins/` holds the marker, the databases, the certificates and compiled SQL that are kept between tests, the
+order of files and the tables of durations.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; a model that names no base starts from the small one
@@ -60,6 +60,7 @@ T = TypeVar("T")
 pytest_plugins = [
     "tests.plugins.needed_services",
     "tests.plugins.databases",
+    "tests.plugins.certificates",
     "tests.plugins.compiled_statements",
     "tests.plugins.file_order",
     "tests.plugins.durations",
