@@ -1,6 +1,6 @@
 """Everything that a service answers about what it holds: models, tasks, versions, jobs and downloads."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tests.before_after import batches
@@ -11,13 +11,19 @@ LIST = "?limit=200"
 
 
 def read_all(
-    player: Player, chapter: str, *, whole: set[tuple[str, int]] | None, names: Collection[str] | None = None
+    player: Player,
+    chapter: str,
+    *,
+    whole: set[tuple[str, int]] | None,
+    names: Collection[str] | None = None,
+    is_asked: Callable[[str, int], bool] = lambda _name, _number: True,
 ) -> set[tuple[str, int]]:
     """Read everything into a chapter; returns (model, number) of the versions.
 
     Args:
         whole: versions whose downloads are compared byte by byte; None: all.
         names: of the models that are read; None: all.
+        is_asked: says of a model's name and a version's number whether that version predicts; by default all do.
     """
     player.chapter(chapter)
     for path in ("/v1/jobs", "/v1/audit", "/v1/usage", "/v1/keys"):
@@ -27,11 +33,13 @@ def read_all(
     models = player.json(f"/v1/models{LIST}")["items"]
     found: set[tuple[str, int]] = set()
     for model in (one for one in models if names is None or one["name"] in names):
-        found |= _read_model(player, model, whole)
+        found |= _read_model(player, model, whole, is_asked)
     return found
 
 
-def _read_model(player: Player, model: Json, whole: set[tuple[str, int]] | None) -> set[tuple[str, int]]:
+def _read_model(
+    player: Player, model: Json, whole: set[tuple[str, int]] | None, is_asked: Callable[[str, int], bool]
+) -> set[tuple[str, int]]:
     path, name = f"/v1/models/{model['name']}", model["name"]
     for noun in ("", "/metrics", "/metrics?version=1", "/memory", "/aliases/production/history"):
         player.json(path + noun)
@@ -46,7 +54,8 @@ def _read_model(player: Player, model: Json, whole: set[tuple[str, int]] | None)
         for file in player.json(f"{version}/files")["items"]:
             player.ask("GET", f"{version}/files/{file['name']}")
         player.download(f"{version}/download", whole=whole is None or (name, number) in whole)
-        _predict(player, version, model, numbers)
+        if is_asked(name, number):
+            _predict(player, version, model, numbers)
     return {(name, number) for number in numbers}
 
 

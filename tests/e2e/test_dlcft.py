@@ -32,9 +32,9 @@ PER_CLASS = 40
 METHOD = {"name": "dlcft", "buffer": 30, "probes": 2}
 RECIPE = {"optimizer": {"lr": 0.003}, "epochs": 8, "batch_size": 16, "augment": "none"}
 EACH = pytest.mark.parametrize(
-    "scenario", ["data", pytest.param("task", marks=pytest.mark.campaign), "class"]
+    "scenario", [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"]
 )
-"""A head per task is tried in `tests/core/learn/methods/test_dlcft.py`, and over HTTP with a gate below."""
+"""All scenarios are tried in `tests/core/learn/methods/test_dlcft.py`, a head per task over HTTP with a gate below."""
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +161,7 @@ def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learn
     assert any(name.startswith("mean/displacement.") for name in load(body))
 
 
+@pytest.mark.campaign  # tests/core/learn/methods/test_dlcft.py shows what the buffer keeps
 def test_only_the_class_scenario_keeps_images(client, learned) -> None:
     for scenario in ("data", "class"):
         learned(scenario)

@@ -2,7 +2,8 @@
 how to go on.
 
 One journey or more for each rule: a rollback and what it costs, a held version and the four ways to settle it, a pinned
-production, relearning, jobs that ran during a rollback, the data scenario.
+production, relearning, jobs that ran during a rollback, the data scenario. Each build makes a few of them; those in the
+campaign repeat rules that `tests/core/line/` shows without a service.
 """
 
 import io
@@ -137,6 +138,9 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
     day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
     back = shop.roll_back(reason="worse on twos")
     names(back["warnings"][0], "Version 1", "task 2", "week-2", "2 and 3", "/tasks/2/relearn", day)
+    (lost,) = back["lost_tasks"]
+    assert lost["training_data_until"].startswith(day) and lost["can_relearn"]
+    names(shop.waiting("rolled_back")["detail"], "task 2", "2 and 3", day)
 
     (said,) = [text for text in check_only(shop, 3) if "task 2" in text]
     ways = ("/tasks/2/relearn", "/tasks/2/discard")
@@ -211,6 +215,7 @@ def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promo
     assert (shop.end(third)["outcome"], shop.tasks_of("production")) == ("published", [1, 2, 3])
 
 
+@pytest.mark.campaign  # the first hour of the README does it (tests/docs/test_commands.py)
 def test_a_held_task_is_retried_with_another_recipe_before_the_batch_that_waits(stopped) -> None:
     shop, held, third = stopped
     again = shop.act(shop.waiting("held"), "retry", recipe={"epochs": 10})
@@ -222,7 +227,7 @@ def test_a_held_task_is_retried_with_another_recipe_before_the_batch_that_waits(
     assert shop.see("/versions/2")["status"] == "held"
 
 
-@pytest.mark.parametrize(("verb", "standing"), [("discard", "discarded"), ("continue", "skipped")])
+@pytest.mark.parametrize(("verb", "standing"), [pytest.param("discard", "discarded", marks=pytest.mark.campaign), ("continue", "skipped")])
 def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     stopped, verb: str, standing: str
 ) -> None:
@@ -240,6 +245,7 @@ def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     assert shop.tasks_of("production") == [1, 3, 2]
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
 def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> None:
     shop = model(gate=GATE, on_held="continue")
     shop.learn(1)
@@ -275,6 +281,7 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
     assert shop.see()["warnings"] == []
 
 
+@pytest.mark.campaign  # tests/api/routes/test_aliases.py shows where it lands
 def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost(model) -> None:
     shop = model()
     shop.learn(1, 2, 3)
@@ -299,6 +306,7 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
 # 4. What the line lacks can be learned again while its training part is kept
 
 
+@pytest.mark.campaign  # the first journey above reads the day
 def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_matters(model) -> None:
     shop = model(training_data_days=3)
     shop.learn(1, 2)
@@ -315,6 +323,7 @@ def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_mat
     assert (shop.aliases["production"], shop.standings()) == (1, ["learned", "learned"])
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
 def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model) -> None:
     shop = model(training_data_days=0)
     shop.learn(1, 2)
@@ -330,6 +339,7 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     assert shop.learn(3)["outcome"] == "held"
 
 
+@pytest.mark.campaign  # tests/core/line/test_gate.py shows it
 def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> None:
     shop = model(allow_lost_classes=True)
     shop.learn(1, 2)
@@ -371,6 +381,7 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
 # 5. Jobs beside a rollback
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
 def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: Holder) -> None:
     shop = model()
     shop.learn(1, 2)
@@ -404,6 +415,7 @@ def photos(*digits: int, part: int) -> bytes:
     return small.pack(files)
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
 def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_show(model) -> None:
     shop = model(scenario="data", classes=["0", "1", "2"])
     shop.learn(1, archive=photos(0, 1, 2, part=0))

@@ -154,6 +154,7 @@ def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
     assert "from ewc-online to er: nothing is taken over" in said
 
 
+@pytest.mark.campaign  # tests/api/routes/test_memory.py and tests/core/learn/test_deleted_memory.py have the parts
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client: Rest) -> None:
     small.create(client, "cleared", {"name": "er", "buffer": 30})
     learn(client, "cleared", 1)

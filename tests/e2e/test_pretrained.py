@@ -147,6 +147,7 @@ def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
     assert hub.gets == []
 
 
+@pytest.mark.campaign  # tests/core/work/test_fetch.py shows that the weights go with the last model
 def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, client: Rest) -> None:
     for _ in range(2):
         model = begin(client, "gone")

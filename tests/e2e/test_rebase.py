@@ -1,10 +1,7 @@
-"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a worker dies on the
-way."""
+"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a job dies on the way."""
 
 import io
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +10,12 @@ from perennial import Conflict
 from tests.e2e import small
 from tests.e2e.holder import Holder
 from tests.rest import Rest
-from tools import digits, service
+from tools import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-IMAGES = 14
-"""Of each class in a batch; two of them are held out."""
+IMAGES = 7
+"""Of each class in a batch; one of them is held out."""
 NAMES = ("week-31", "week-32")
 
 
@@ -32,28 +29,10 @@ def take_few(archive: bytes) -> bytes:
     return small.pack(found)
 
 
-@pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("points")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[service.Service]:
-    """A service of its own: its worker is killed, and another has the job as soon as the short lease is over."""
-    settings = {
-        "PERENNIAL_THREADS": "1",
-        "PERENNIAL_LEASE_S": "4",
-        "PERENNIAL_CHORES_S": "1",
-        "PERENNIAL_KILL_POINTS": str(points),
-    }
-    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
-        yield found
-
-
-def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_worker_dies(
-    site: service.Service, points: Path
+def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_job_dies(
+    client: Rest, holder: Holder
 ) -> None:
-    client = Rest(site.url, site.key)
+    """`tests/faults/test_worker_deaths.py` kills workers."""
     batches = dict(zip(NAMES, (take_few(archive) for _, archive in digits.archives()), strict=False))
     old = client.models.create("digits", base=packaged_base.PACKAGED)
     assert old.image.size == 32
@@ -64,18 +43,13 @@ def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_
     assert plan.new.name == "digits-rebased" and plan.new.image.size == 224
     assert [(one.name, one.arrival) for one in plan.tasks] == [(name, "send_again") for name in NAMES]
 
-    # In the middle of learning the first batch again the worker dies; production goes on by its name.
-    holder = Holder(points, site.process.pid)
+    # In the middle of learning the first batch again the job dies; production goes on by its name.
     holder.arm("job-evaluate")
     first = client.submit("digits-rebased", batches["week-31"], name="week-31")
     process = holder.wait()
-    zygote = process.parent()
-    worker = None if zygote is None else zygote.parent()
-    assert worker is not None and "worker.loop" in worker.cmdline()
-    worker.kill()
-    process.resume()
     picture = small.take_first_image(batches["week-31"])
     assert predict(client, "digits", picture) == predict(client, old.id, picture)
+    process.kill()
 
     with pytest.raises(Conflict):
         client.models.finish_rebase("digits-rebased")
@@ -87,15 +61,15 @@ def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_
     compared = client.models.rebase_status("digits")
     assert compared.ready and compared.state == "open" and compared.old.id == old.id
     assert [(one.arrival, one.new_task, one.flips.n if one.flips else 0) for one in compared.tasks] == [
-        ("sent", 1, 4),
-        ("sent", 2, 4),
+        ("sent", 1, 2),
+        ("sent", 2, 2),
     ]
     for side, version in ((compared.old, 2), (compared.new, 2)):
         right = sum(
             one["correct"] for one in client.get(f"/v1/models/{side.id}/versions/{version}/results")["items"]
         )
         share = compared.totals.old if side is compared.old else compared.totals.new
-        assert share is not None and (share.correct, share.total) == (right, 8)
+        assert share is not None and (share.correct, share.total) == (right, 4)
     assert client.models.retrieve("digits").id == old.id
 
     moved = client.models.finish_rebase("digits-rebased", reason="photos")

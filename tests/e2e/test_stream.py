@@ -127,6 +127,7 @@ def test_no_snapshot_archive_or_scratch_file_is_left_of_a_job(
     assert [path for path in left if path.is_file()] == []
 
 
+@pytest.mark.campaign  # tests/faults/test_worker_deaths.py compares digests of two lines
 @pytest.mark.usefixtures("learned")
 def test_a_version_is_the_same_bytes_when_learned_again(client: Rest) -> None:
     small.create(client, "again", METHOD, recipe=RECIPE, **CNN)

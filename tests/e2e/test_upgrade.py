@@ -200,6 +200,7 @@ def test_a_model_that_was_rolled_back_loses_nothing_silently_and_goes_on(client:
     assert entries(client, "rolled") == []
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows what a promotion settles
 def test_what_was_lost_before_is_named_now_and_a_promotion_settles_it(client: Rest) -> None:
     end = learn(client, "rolled-and-on", 5)
     assert end.outcome == "held"
@@ -214,6 +215,7 @@ def test_what_was_lost_before_is_named_now_and_a_promotion_settles_it(client: Re
     assert client.get("/v1/models/rolled-and-on/versions/production")["manifest"]["tasks"] == [1, 2, 4, 5, 6]
 
 
+@pytest.mark.campaign  # test_lifecycle.py settles a held version of today
 def test_a_version_that_was_held_stops_the_line_until_it_is_settled(client: Rest) -> None:
     waits = submit(client, "held", 3)["job"]
     assert waits["waiting_for"]["task"] == 2
@@ -239,6 +241,7 @@ def test_a_failed_task_is_tried_again(client: Rest) -> None:
     assert entries(client, "failed") == []
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
 def test_a_cancelled_task_is_in_nobodys_way_and_can_be_learned_after_all(client: Rest) -> None:
     assert learn(client, "cancelled", 3).outcome == "published"
     job = client.get("/v1/models/cancelled/tasks/2")["job"]
@@ -250,7 +253,7 @@ def test_a_cancelled_task_is_in_nobodys_way_and_can_be_learned_after_all(client:
 @pytest.mark.parametrize(
     ("model", "batch"),
     [
-        ("seasons", 1),
+        pytest.param("seasons", 1, marks=pytest.mark.campaign),
         pytest.param("overruled", 4, marks=pytest.mark.campaign),
         pytest.param("child", 5, marks=pytest.mark.campaign),
     ],

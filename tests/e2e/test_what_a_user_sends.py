@@ -45,6 +45,7 @@ def made(client: Rest, name: str, **fields: Any) -> str:
     return name
 
 
+@pytest.mark.campaign  # tests/core/requests/test_batch_report.py shows it
 def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Rest) -> None:
     model = made(client, "names")
     learned(client, model, packed(some("t-shirt", 0), some("pants", 1)))

@@ -60,7 +60,7 @@ class LargeSize:
     def start_api(self, **environment: str) -> Rest:
         """Start the API process and wait until it is ready; a client with the admin key."""
         self._start("api", api_command(self.port), environment)
-        self.until(self._ready)
+        self.until(self._ready, service.START_S)
         return Rest(self.url, (self.data("api") / "admin-key").read_text().strip())
 
     def start_worker(self, name: str) -> psutil.Popen:
