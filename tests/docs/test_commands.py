@@ -66,9 +66,9 @@ WEBHOOKS = "docs/howto/be-told-by-webhook.md"
 TUTORIAL = "docs/tutorial.md"
 REPLACED = {
     (TUTORIAL, "from tools import digits"): "from tests.docs import few_digits as digits",
-    (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.1; done",
-    (WEBHOOKS, "sleep 3"): "until grep -q alias.moved told.txt; do sleep 0.1; done",
-    (API, "sleep 1"): "sleep 0.1",
+    (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.3; done",
+    (WEBHOOKS, "sleep 3"): "until grep -q alias.moved told.txt; do sleep 0.3; done",
+    (API, "sleep 1"): "sleep 0.5",
 }
 """(Document, words of its commands) → what runs in their place: with fewer images, or until an event."""
 

@@ -227,7 +227,10 @@ def test_a_held_task_is_retried_with_another_recipe_before_the_batch_that_waits(
     assert shop.see("/versions/2")["status"] == "held"
 
 
-@pytest.mark.parametrize(("verb", "standing"), [pytest.param("discard", "discarded", marks=pytest.mark.campaign), ("continue", "skipped")])
+@pytest.mark.parametrize(
+    ("verb", "standing"),
+    [pytest.param("discard", "discarded", marks=pytest.mark.campaign), ("continue", "skipped")],
+)
 def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     stopped, verb: str, standing: str
 ) -> None:

@@ -1,4 +1,5 @@
-"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a job dies on the way."""
+"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a job dies on the
+way."""
 
 import io
 import zipfile

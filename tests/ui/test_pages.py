@@ -10,17 +10,25 @@ from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, Watched
 pytestmark = pytest.mark.slow
 
 PAGES = (
-    *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
-    *("compare", "compare nothing", "compare without a common task"),
-    *("no model of that name", "webhooks", "webhook"),
-    *("new model", "submit", "submit with settings", "predict"),
+    *("models", "model", "a model without a version", "task", "job", "rejected job"),
+    *("compare", "webhooks", "webhook", "new model", "submit with settings", "predict"),
     *("keys", "audit", "usage"),
 )
+IN_CAMPAIGN = (
+    "a cell",
+    "compare nothing",
+    "compare without a common task",
+    "no model of that name",
+    "submit",
+)
+"""Pages of which those above show all that can be wrong, in other states."""
 CONTRAST = ["color-contrast", "link-in-text-block"]
 """The rules that depend on colours."""
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [*PAGES, *(pytest.param(name, marks=pytest.mark.campaign) for name in IN_CAMPAIGN)]
+)
 def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
     site: Site, open_page: OpenPage, name: str
 ) -> None:
