@@ -31,8 +31,9 @@ PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
-BATCHES = [(name, few(batch, test=10)) for name, batch in digits.archives()]
-"""Names and archives of five batches of two digits each, with 20 test images: accuracies are whole percents."""
+BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.archives()]
+"""Names and archives of five batches of two digits each, with 24 images to learn from and 20 test images:
+accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
