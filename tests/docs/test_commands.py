@@ -92,10 +92,7 @@ def runnable(document: str) -> list[str]:
 
 
 RUN = [document for document in documents() if runnable(document)]
-QUICK = (
-    *("be-told-by-webhook", "delete-a-tasks-data", "learn-from-a-labelling-tool", "retrain-on-a-schedule"),
-    *("send-a-batch", "upload-large-batches"),
-)
+QUICK = ("delete-a-tasks-data", "learn-from-a-labelling-tool", "send-a-batch", "upload-large-batches")
 IN_EACH_BUILD = {API, *(f"docs/howto/{name}.md" for name in QUICK)}
 """Documents whose commands take seconds; all others are run before a release. The tutorial is among these: its
 commands are those of the first hour."""

@@ -35,7 +35,7 @@ KINDS = ("both_right", "negative", "positive", "both_wrong")
 
 
 IN_EACH_BUILD = ("er", "heads")
-"""Two ways to answer, which err at times; `tests/core/learn/onnx/test_engine.py` and `test_graph.py` there have all without HTTP."""
+"""Two ways to answer, which err at times; `tests/core/learn/onnx/test_graph.py` has all without HTTP."""
 EACH_FAMILY = pytest.mark.parametrize(
     "model",
     [pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign) for name in FAMILIES],

@@ -27,7 +27,7 @@ schemathesis.serializer.alias(
 @pytest.mark.parametrize(
     ("phases", "examples"),
     [
-        pytest.param("fuzzing", 3, id="drawn"),
+        pytest.param("fuzzing", 2, id="drawn"),
         pytest.param("fuzzing", 8, marks=pytest.mark.campaign, id="drawn-more"),
         pytest.param("examples,coverage", 1, marks=pytest.mark.campaign, id="listed"),
     ],
