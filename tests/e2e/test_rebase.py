@@ -1,8 +1,8 @@
-"""A model of the small base moves to the base for photos, over HTTP and with real batches, though a job dies on the
-way."""
+"""A model moves to a base that reads other images, over HTTP and with real batches, though a job dies on the way."""
 
 import io
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,13 +10,15 @@ from core import imagenet_base, packaged_base
 from perennial import Conflict
 from tests.e2e import small
 from tests.e2e.holder import Holder
-from tests.rest import Rest
+from tests.rest import Json, Rest
 from tools import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 IMAGES = 7
 """Of each class in a batch; one of them is held out."""
+SMALL = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
+LARGER = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 12, "channels": 1}}
 NAMES = ("week-31", "week-32")
 
 
@@ -30,18 +32,34 @@ def take_few(archive: bytes) -> bytes:
     return small.pack(found)
 
 
-def test_a_model_moves_to_the_base_for_photos_after_both_were_compared_though_a_job_dies(
-    client: Rest, holder: Holder
+@pytest.fixture(params=["networks", pytest.param("photos", marks=pytest.mark.campaign)])
+def bases(client: Rest, request: pytest.FixtureRequest) -> Iterator[tuple[Json, Json | str, int]]:
+    """Fields of a new model, the base that it moves to, and the size of the images that this base reads.
+
+    In each build two small networks, in the campaign the small base and the one for photos, which takes a minute.
+    """
+    if request.param == "photos":
+        yield {"base": packaged_base.PACKAGED}, imagenet_base.NAME, 224
+    else:
+        client.models.create("larger", "class", **LARGER)
+        yield SMALL, {"model": "larger", "version": 0}, 12
+    for model in client.items("/v1/models"):
+        client.models.delete(model["id"])
+
+
+def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies(
+    client: Rest, holder: Holder, bases: tuple[Json, Json | str, int]
 ) -> None:
     """`tests/faults/test_worker_deaths.py` kills workers."""
+    fields, base, size = bases
     batches = dict(zip(NAMES, (take_few(archive) for _, archive in digits.archives()), strict=False))
-    old = client.models.create("digits", base=packaged_base.PACKAGED)
-    assert old.image.size == 32
+    old = client.models.create("digits", **fields)
+    assert old.image.size < size
     for name, batch in batches.items():
         small.learn(client, "digits", batch, name=name)
 
-    plan = client.models.rebase("digits", imagenet_base.NAME)
-    assert plan.new.name == "digits-rebased" and plan.new.image.size == 224
+    plan = client.models.rebase("digits", base)
+    assert plan.new.name == "digits-rebased" and plan.new.image.size == size
     assert [(one.name, one.arrival) for one in plan.tasks] == [(name, "send_again") for name in NAMES]
 
     # In the middle of learning the first batch again the job dies; production goes on by its name.
