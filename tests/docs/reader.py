@@ -58,6 +58,12 @@ class Reader:
             check=False,
         )
 
+    def collect(self, text: str) -> None:
+        """Write the folders of `COLLECTED` that a text names, once: some load large libraries."""
+        for name, make in COLLECTED.items():
+            if name in text and not (self.folder / name).exists():
+                make(self.folder / name)
+
     def make_key(self, owner: str) -> str:
         """Make a key of a new owner: names of models are unique for each owner."""
         key = {"name": owner, "owner": owner, "scope": "write"}
@@ -73,8 +79,6 @@ def start_reader(folder: Path) -> Iterator[Reader]:
     with zipfile.ZipFile(folder / "week-31.zip") as first:
         for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
             (folder / name).write_bytes(first.read(first.namelist()[0]))
-    for name, make in COLLECTED.items():
-        make(folder / name)
     (folder / ".venv").symlink_to(sys.prefix)
     with service.running(folder / "perennial-data", SETTINGS) as running:
         port = running.url.rpartition(":")[2]

@@ -107,6 +107,7 @@ def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Read
         save_checkpoint(reader.folder / "resnet18.pth")
     names = [block for block in runnable(API) if block.startswith("export KEY=")]
     script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
+    reader.collect(script)
     done = reader.run("bash", "-c", script.replace("8099", str(service.free_port())))
     print(done.stdout[-8000:])
     assert done.returncode == 0
@@ -202,6 +203,7 @@ def test_the_program_of_the_readme_makes_a_version_of_a_folder_of_photos(hour: H
     (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in program.splitlines() if line.strip()]) == 5
     program = program.replace('"birds"', '"from-photos"').replace('"birds.zip"', f'"{tmp_path}/photos.zip"')
+    hour.reader.collect(program)
     done = hour.reader.run(sys.executable, "-c", program, PERENNIAL_API_KEY=hour.key)
     assert done.returncode == 0, done.stdout
     digest = hashlib.sha256((tmp_path / "photos.zip").read_bytes()).hexdigest()
