@@ -163,12 +163,12 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
     listed = open_page("/ui")
     job = client.submit("live", batch, name=name)
     page = open_page(f"/ui/jobs/{job.id}").page
-    expect(page.get_by_text("It made")).to_be_visible(timeout=120_000)
+    page.get_by_text("It made").wait_for(timeout=120_000)
     expect(page.locator("#loss canvas")).to_be_visible()
     assert page.locator("#log li").count() > 3
     expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
     row = listed.page.get_by_role("row").filter(has_text="live")
-    expect(row.get_by_text("version 1", exact=True)).to_be_visible()
+    row.get_by_text("version 1", exact=True).wait_for()
 
 
 def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, open_page: OpenPage) -> None:
