@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from core.export import card_code
-from core.learn.catalogue import catalogue
 from core.learn.networks.families import FAMILIES
 from core.protocol.architecture import Image
 from core.protocol.manifest import Manifest
+from tests.learning_catalogue import catalogue
 
 LOADING = Path(card_code.__file__).parent / "loading"
 CATALOGUE = catalogue()

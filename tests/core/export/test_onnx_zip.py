@@ -19,10 +19,10 @@ from core.export.formats.onnx_zip import OnnxZip
 from core.ingest.images import decode
 from core.ingest.resizing import Resizing
 from core.learn import predicting
-from core.learn.catalogue import catalogue
 from core.learn.onnx import graph
 from core.protocol.architecture import Image as ModelImage
 from core.protocol.manifest import Manifest
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 WITHOUT_TORCH = (

@@ -23,7 +23,6 @@ from core.export.image_reader import reader_files
 from core.export.model_card import card, config
 from core.ingest.images import decode
 from core.learn import predicting
-from core.learn.catalogue import catalogue
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.networks.dne.network import ExpandedNetwork
@@ -34,6 +33,7 @@ from core.learn.torchvision_import import torchvision_models
 from core.protocol.architecture import Image as ModelImage
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import Manifest
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 CONFIG = {"scenario": "class", "architecture": {"name": "small-cnn"}, "image": {"size": 32, "channels": 3}}

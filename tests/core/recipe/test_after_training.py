@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRecipe
-from core.learn.catalogue import catalogue
 from core.recipe.resolve import resolve
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRecipe
-from core.learn.catalogue import catalogue
 from core.learn.methods import registry
 from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
 from migrations.former_defaults import add_former_defaults
+from tests.learning_catalogue import catalogue
 
 Json = dict[str, Any]
 LATER = {"analytic", "er-ace", "slca"}

@@ -3,9 +3,9 @@
 import pytest
 
 from core import imagenet_base, packaged_base
-from core.learn.catalogue import catalogue
 from core.recipe import start
 from core.recipe.resolve import resolve
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 PACKAGED = packaged_base.PACKAGED

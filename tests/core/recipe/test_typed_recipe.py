@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidRecipe
-from core.learn.catalogue import catalogue
 from core.learn.methods import registry
 from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = json.loads(json.dumps(catalogue()))
 WRONG = st.sampled_from([-1, 0.5, "x", True, [], {}])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.learn import catalogue
 from core.recipe.resolve import resolve
+from tests.learning_catalogue import catalogue
 
-CATALOGUE = catalogue.catalogue()
+CATALOGUE = catalogue()
 OLOR = {"optimizer": {"olor": {}}}
 WEAK = [(n, s) for n, m in CATALOGUE["methods"].items() for s in m["weak"]]
 FINE = [(n, s) for n, m in CATALOGUE["methods"].items() for s in m["scenarios"] if s not in m["weak"]]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from core import imagenet_base, packaged_base
-from core.learn.catalogue import catalogue
 from core.recipe.passes import passes_s
 from core.requests.admission import ANY, Admission
 from core.requests.asked_model import AskedModel, asked_model
 from core.requests.default_start import find_start
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 PHOTOS, SMALL = imagenet_base.NAME, packaged_base.PACKAGED

@@ -7,12 +7,12 @@ import pytest
 
 from core import packaged_base
 from core.db.tables import Model
-from core.learn.catalogue import catalogue
 from core.recipe.passes import PASSES
 from core.recipe.resolve import resolve
 from core.requests.expected_job import find_expected_s
 from tests.core.requests.conftest import Office
 from tests.core.rows import make_job_row, make_task_row
+from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 FORWARD_S = PASSES[packaged_base.PACKAGED][0].forward_s

@@ -1,0 +1,17 @@
+"""The catalogue of the learning code, made once per process of tests: its schemas take a tenth of a second."""
+
+import copy
+from functools import cache
+from typing import Any
+
+from core.learn import catalogue as learning
+
+
+def catalogue() -> dict[str, Any]:
+    """A copy of the catalogue, which a test file may change."""
+    return copy.deepcopy(_made())
+
+
+@cache
+def _made() -> dict[str, Any]:
+    return learning.catalogue()
