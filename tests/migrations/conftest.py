@@ -8,6 +8,8 @@ from pathlib import Path
 
 import postgresql
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from core.db import migrate
 from core.db.session import Database
@@ -15,6 +17,23 @@ from core.settings import Settings
 from core.store.folder import FolderStore
 from tests.core.work.conftest import Desk
 from tests.migrations import databases
+
+
+@pytest.fixture(scope="module", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Keep the migrations that Alembic has read: it runs all their files at each upgrade, and here are hundreds."""
+    kept: dict[str | None, ScriptDirectory] = {}
+    read = ScriptDirectory.from_config
+
+    def from_config(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in kept:
+            kept[folder] = read(config)
+        return kept[folder]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", staticmethod(from_config))
+        yield
 
 
 @pytest.fixture(

@@ -29,7 +29,10 @@ def answer(request: dict[str, Any], folder: Path, steps: StepCounts) -> dict[str
     method, recipe = request["method"], request.get("recipe", {})
     simulated_device.backend.free = request.get("free_bytes", simulated_device.FREE_BYTES)
     folder.mkdir(parents=True)
-    bench = Case(method, request["scenario"], folder, ForkServer()).new_bench(request.get("family", "mlp"))
+    bench = Case(method, request["scenario"], folder, ForkServer()).new_bench(
+        request.get("family", "mlp"),
+        n=10,  # two steps after the first in each epoch, the last of them with fewer images
+    )
     bench.device = request.get("device", simulated_device.NAME)
     first = bench.learn_task(1, **{"method": method, **recipe})
     steps.taken()
