@@ -34,7 +34,7 @@ from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.protocol.answers.model import ModelOut
-from core.protocol.report import Report
+from core.protocol.report import ConflictsPolicy, Report
 from core.requests import models, whole_uploads
 
 router = APIRouter(include_in_schema=False)
@@ -45,7 +45,7 @@ FIELDS = 300
 FILES = 20
 """Named in the commands."""
 Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
-_PLAIN = ("name", "do")
+_PLAIN = ("name", "do", "conflicts")
 
 
 @router.get(PATH)
@@ -101,7 +101,7 @@ async def check(
     form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, catalogue(), actor, found, given))
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = {} if form.errors else form.patch
-    asked = Asked(found["id"], validate="only", options=options_in(given))
+    asked = Asked(found["id"], validate="only", conflicts_policy=_conflicts(given), options=options_in(given))
     order = Order(asked, override, actor, upload, store, bell, catalogue)
     whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.get("upload", ""))
     with upload.place():
@@ -164,7 +164,9 @@ async def _sent(
     only = form.given.get("do") == "check"
     kind = await to_thread.run_sync(_kind, file)
     name, options = _name(form.given.get("name", "")), options_in(form.given)
-    asked = Asked(model["id"], name, "only" if only else None, options=options)
+    asked = Asked(
+        model["id"], name, "only" if only else None, conflicts_policy=_conflicts(form.given), options=options
+    )
     order = replace(order, asked=asked, override=form.patch)
     sent = await order.submission(replace(file, kind=kind, fields={}), None)
     if only:
@@ -180,6 +182,10 @@ def _kind(file: Received) -> str:
         raise Invalid("No file was chosen: choose a zip, tar or npz of labelled images.")
     with file.path.open("rb") as opened:
         return sniff(opened.read(SNIFF_BYTES), None)
+
+
+def _conflicts(given: Mapping[str, str]) -> ConflictsPolicy:
+    return "keep" if given.get("conflicts") == "keep" else "reject"
 
 
 def _name(text: str) -> str | None:

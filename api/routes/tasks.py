@@ -46,7 +46,7 @@ from core.ingest.sniff import sniff
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
-from core.protocol.report import DuplicatesPolicy, Report
+from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
 from core.requests.admission import Admission
 from core.requests.whole_uploads import Whole
@@ -100,6 +100,13 @@ async def _asked(
         DuplicatesPolicy,
         Query(description="Equal images of one class: keep all of them, or drop all but the first"),
     ] = "keep",
+    conflicts: Annotated[
+        ConflictsPolicy,
+        Query(
+            description="Equal pixels under two labels, in the batch or in one that the model was taught: reject the "
+            "batch, or keep them and learn it as it is"
+        ),
+    ] = "reject",
     layout: Annotated[
         Literal["auto", "folders"],
         Query(description="`folders`: folder names are the classes, whatever lies beside them"),
@@ -139,7 +146,7 @@ async def _asked(
     options = replace(
         options_in({name: text for name, text in said.items() if text}), layout=layout, one_class=one_class
     )
-    return Asked(model, name, validate, duplicates_policy, perennial_recipe, options)
+    return Asked(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options)
 
 
 @router.post(

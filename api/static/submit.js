@@ -261,7 +261,9 @@ async function submitted(batch, recipe) {
   const name = batch.name.value.trim();
   const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe });
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
-  const answer = await fetch(`${at.tasks}?${new URLSearchParams(batch.reading)}`, { method: "POST", body, headers });
+  const query = new URLSearchParams(batch.reading);
+  if (form.elements.namedItem("conflicts").checked) query.set("conflicts", "keep");
+  const answer = await fetch(`${at.tasks}?${query}`, { method: "POST", body, headers });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
   return told.job.id;

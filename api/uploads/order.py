@@ -19,7 +19,7 @@ from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import read_options
 from core.protocol.patch import RecipePatch
-from core.protocol.report import DuplicatesPolicy
+from core.protocol.report import ConflictsPolicy, DuplicatesPolicy
 from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency, submission
 from core.requests.actor import Actor
@@ -40,6 +40,7 @@ class Asked:
     name: str | None = None
     validate: Literal["only", "full"] | None = None
     duplicates_policy: DuplicatesPolicy = "keep"
+    conflicts_policy: ConflictsPolicy = "reject"
     recipe: str | None = None
     options: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -89,7 +90,14 @@ class Order:
         reading = Reading(asked.options, known)
         found = await to_thread.run_sync(inspect, file.path, file.kind, limits, reading, limiter=_inspections)
         batch = Batch(
-            file.path, file.sha256, file.size, found, asked.name, override or {}, asked.duplicates_policy
+            file.path,
+            file.sha256,
+            file.size,
+            found,
+            asked.name,
+            override or {},
+            asked.duplicates_policy,
+            asked.conflicts_policy,
         )
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)

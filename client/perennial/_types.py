@@ -367,7 +367,8 @@ class BatchReport(Shape):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
-    field have none. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
+    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold nothing;
+    `conflicts_not_compared`: learned tasks without digests of pixels. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
     whose longer side has fewer than 48 pixels.
     """
 
@@ -387,6 +388,10 @@ class BatchReport(Shape):
     small: int | None = None
     conflicts: list[Conflict] | None = None
     conflicts_count: int | None = None
+    conflicts_policy: Literal["reject", "keep"] | None = None
+    near_conflicts: list[Conflict] | None = None
+    near_conflicts_count: int | None = None
+    conflicts_not_compared: list[int] | None = None
     notes: list[str] | None = None
     data: DataReport | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -539,10 +544,15 @@ class ComparedVersion(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict(Shape):
-    """The same bytes under two classes: two paths and their labels, in the same order."""
+    """The same image under two classes: two paths and their labels, in the same order; the second is of the batch.
+
+    `task`: the earlier task that the first is of. `picture`: the second as a small JPEG, a data URL; of the first ten.
+    """
 
     paths: list[str]
     labels: list[str]
+    task: int | None = None
+    picture: str | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -1,4 +1,4 @@
-"""Images of a batch with the same bytes: duplicates, contradicting labels, and what a policy drops of them.
+"""Images of a batch with the same bytes or digest: duplicates, contradicting labels, and what a policy drops.
 
 Equal are the bytes of the file as sent (of the row, in an npz), not the pixels: the same photo saved twice is two
 images.
@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.ingest.limits import REPORT_FILES
-from core.ingest.names import show
-from core.protocol.report import BatchReport, EqualBytes
+from core.protocol.report import EqualBytes
 
 _Rows = npt.NDArray[np.int64]
 
@@ -61,28 +60,7 @@ def reported(
         "duplicate_paths": [
             {"path": names(row), "same_as": names(first)} for row, first in found.duplicates[:REPORT_FILES]
         ],
-        "conflicts": [
-            {
-                "paths": [names(first), names(row)],
-                "labels": [classes[labels[first]], classes[labels[row]]],
-            }
-            for first, row in found.conflicts[:REPORT_FILES]
-        ],
-        "conflicts_count": len(found.conflicts),
     }
-
-
-def conflict_warning(report: BatchReport) -> str | None:
-    """A sentence about contradicting labels, None where there are none."""
-    count = report["conflicts_count"]
-    if not count:
-        return None
-    first = report["conflicts"][0]
-    (a, b), (x, y) = first["paths"], first["labels"]
-    times = (
-        "The same image has two classes" if count == 1 else f"{count} times the same image has two classes"
-    )
-    return f"{times}: {show(a)} is {show(x)} and {show(b)} is {show(y)}. What contradicts itself cannot be learned."
 
 
 def _firsts(group: _Rows, other: _Rows) -> _Rows:

@@ -43,6 +43,8 @@ def after_decoding(before: BatchReport, found: BatchReport) -> BatchReport:
         kept["classes"] = before["classes"]
     if "duplicates_policy" in before:
         kept["duplicates_policy"] = before["duplicates_policy"]
+    if "conflicts_policy" in before:
+        kept["conflicts_policy"] = before["conflicts_policy"]
     if "reading" in before:
         kept["reading"] = before["reading"]
     return {**found, **kept}

@@ -7,7 +7,7 @@ no usable training image, is rejected.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import LabelsInvalid
-from core.ingest import near
+from core.ingest import contradictions, near
 from core.ingest.batch_data import balance, near_duplicates
-from core.ingest.dataset import Images, open_dataset, write_dataset
+from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding import Decoding
-from core.ingest.equal_images import conflict_warning, find_equal
+from core.ingest.equal_images import find_equal
 from core.ingest.inspect import check_size, opened
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
@@ -85,11 +85,9 @@ def ingest(
     no test part; duplicates: what becomes of equal images, before any are held out; processes: decoders, default
     cores − 1; progress(done, total) in images; stop(): True ends the ingest with Stopped.
 
-    The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
-    "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
-    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts
-    are whole. Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
-    LabelsInvalid; nothing is left in `out_dir` then.
+    The report is a `BatchReport` as decoding makes it, with "conflicts" of the batch in itself. Raises Rejected (with
+    the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid; nothing is left in
+    `out_dir` then.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
@@ -145,8 +143,7 @@ def _written(
     numbers = np.array([number_of[label] for label in classes], np.int64)
     present = set(classes)
     labels = numbers[decoded.labels]
-    conflict = conflict_warning(report)
-    warnings: list[str] = [conflict] if conflict else []
+    warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
     held = _held_out(decoded, good, labels, held_out_share, seed)
@@ -159,7 +156,10 @@ def _written(
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
     without = [name for name in class_list if not measured[name] and name in present]
     counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
-    report["data"] = _data(out_dir, decoded, good, held, report)
+    report["data"] = _data(out_dir, decoded, good, held, class_list, report)
+    conflict = contradictions.say(report)
+    if conflict:
+        warnings.insert(0, conflict)
     report["data"] |= balance({name: {"images": n, "held_out": measured[name]} for name, n in counts.items()})
     if without and (held_out_share > 0 or decoded.test.any()):
         warnings.append(f"No held-out image of {_listed(without)}: accuracy there is not measured.")
@@ -192,19 +192,36 @@ def _data(
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     held: npt.NDArray[np.bool_],
+    class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
-    """Near duplicates of the datasets in `out_dir`, whose traces are written beside them."""
+    """Near duplicates of the datasets in `out_dir`, whose traces are written beside them.
+
+    Contradictions of the batch in itself become fields of `report`.
+    """
     rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
-    train, held_out = (
-        near.hashes(open_dataset(out_dir / f"{part}.safetensors")[0]) for part in ("train", "held_out")
-    )
-    traces = Traces(train, held_out, [decoded.names(row) for row in rows.tolist()])
+    parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
+    train, held_out = (near.hashes(images) for images, _ in parts)
+    pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
+    labels = np.concatenate([own for _, own in parts]).astype(np.int64)
+    names = [decoded.names(row) for row in rows.tolist()]
+    traces = Traces(train, held_out, names, pixels, labels, class_list)
     write_traces(out_dir / TRACES, traces)
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
     found = near_duplicates(traces, same.repeated)
+    report.update(contradictions.find_within(traces, picture_of(parts), rows).reported())
     return {"conflicts": report["conflicts_count"], "near_duplicates": found}
+
+
+def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
+    """Return what finds the pixels of an image by its row in traces: the rows of both parts, one after the other."""
+    (train, _), (held_out, _) = parts
+
+    def picture(row: int) -> Images:
+        return train[row] if row < len(train) else held_out[row - len(train)]
+
+    return picture
 
 
 def _check_allowed(classes: list[str], class_list: list[str]) -> None:

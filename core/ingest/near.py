@@ -92,6 +92,38 @@ def between(found: Hashes, earlier: Hashes) -> Found:
     return Found(near, complete)
 
 
+def contradicting(
+    found: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
+) -> list[tuple[int, int]]:
+    """Find images with a near duplicate under another label: pairs of a row before, and the image's own.
+
+    Args:
+        found: hashes of the batch [N, 2]; labels: of each, int64 [N].
+        earlier: hashes of other images [M, 2] with their labels; None: the batch is compared with itself.
+
+    Returns:
+        For each image at most one pair (row of `earlier`, or an earlier row of `found`; row of `found`), rising.
+    """
+    old = np.zeros((0, 2), np.uint64) if earlier is None else earlier
+    both = np.concatenate([old, found])
+    numbers = np.concatenate([np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels])
+    is_old = np.arange(len(both)) < len(old)
+    # One of each hash under each label, and of each side: others of its kind have the same partners.
+    kinds = np.column_stack([both, numbers.astype(np.uint64), is_old.astype(np.uint64)])
+    _, first, group = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    here = np.ones(len(first), np.bool_)
+    left, right = (here, here) if earlier is None else (is_old[first], ~is_old[first])
+    one, other, _ = _pairs(both[first], left, right)
+    differ = numbers[first[one]] != numbers[first[other]]
+    one, other = one[differ], other[differ]
+    partner = np.full(len(first), len(both), np.int64)  # of each kind, the first row that contradicts it
+    np.minimum.at(partner, one, first[other])
+    np.minimum.at(partner, other, first[one])
+    before = partner[group.reshape(-1)]
+    rows = np.flatnonzero((before < np.arange(len(both))) & ~is_old)
+    return [(int(before[row]), int(row) - len(old)) for row in rows]
+
+
 def _hashes(images: _Images) -> Hashes:
     pixels = images.astype(np.float32)
     grey = pixels @ _GREY if images.shape[-1] == 3 else pixels[..., 0]

@@ -1,19 +1,24 @@
-"""What a task keeps of its images to recognise them by: their hashes and paths, as one safetensors file.
+"""What a task keeps of its images to recognise them by, as one safetensors file.
 
 `train` and `held_out` are uint64 [N, 2] as `core.ingest.near` makes them, in the order of the datasets;
-`names` holds the paths of both as JSON, packed. No image can be made of it. It goes when the task's held-out
-part goes.
+`names` holds the paths of both as JSON, packed; `pixels` uint8 [N, 16] has digests of the decoded pixels, `labels`
+int64 [N] numbers of `classes` (JSON, packed), training part first. Files written by earlier releases lack the last
+three. No image can be made of it. It goes when the task's held-out part goes.
 """
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from core.ingest.near import Hashes
+from core.ingest.near import Hashes, Rows
+
+Digests = npt.NDArray[np.uint8]
+"""[N, 16]: of the decoded pixels of images."""
 
 MAX_NAMES_BYTES = 512 << 20
 """Of unpacked paths: half a million of a kilobyte each."""
@@ -21,11 +26,18 @@ MAX_NAMES_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Traces:
-    """Hashes of both parts; `names`: the paths of the training part, then of the held-out part."""
+    """Hashes of both parts; `names`: the paths of the training part, then of the held-out part.
+
+    pixels: digests of the decoded pixels, labels: numbers of `classes`, both in the order of `names`; None where an
+    earlier release wrote the file.
+    """
 
     train: Hashes
     held_out: Hashes
     names: list[str]
+    pixels: Digests | None = None
+    labels: Rows | None = None
+    classes: list[str] = field(default_factory=list)
 
     @property
     def all(self) -> Hashes:
@@ -35,21 +47,49 @@ class Traces:
 
 def write_traces(path: Path, traces: Traces) -> None:
     """Write a file of traces; its bytes depend on nothing but them."""
-    packed = zlib.compress(json.dumps(traces.names, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    names = np.frombuffer(packed, np.uint8)
-    save_file({"train": traces.train, "held_out": traces.held_out, "names": names}, path)
+    found = {"train": traces.train, "held_out": traces.held_out, "names": _pack(traces.names)}
+    if traces.pixels is not None and traces.labels is not None:
+        found |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
+    save_file(found, path)
 
 
 def read_traces(path: Path) -> Traces:
     """Read a file of `write_traces`. Raises ValueError for any other."""
     try:
         found = load_file(path)
-        train, held_out = found["train"], found["held_out"]
-        unpacked = zlib.decompressobj().decompress(found["names"].tobytes(), MAX_NAMES_BYTES)
-        names = json.loads(unpacked.decode("utf-8", "surrogatepass"))
+        train, held_out, names = found["train"], found["held_out"], _unpack(found["names"])
+        pixels, labels = found.get("pixels"), found.get("labels")
+        classes = _unpack(found["classes"]) if "classes" in found else []
     except Exception as error:  # a library's own types; the file is ours, and damaged
         raise ValueError(f"{path.name} holds no traces: {type(error).__name__}") from error
+    count = len(train) + len(held_out)
     fits = all(part.dtype == np.uint64 and part.shape[1:] == (2,) for part in (train, held_out))
-    if not fits or not isinstance(names, list) or len(names) != len(train) + len(held_out):
+    if not fits or not isinstance(names, list) or len(names) != count:
         raise ValueError(f"{path.name} holds no traces: its sizes do not add up")
-    return Traces(train, held_out, names)
+    if pixels is None and labels is None:
+        return Traces(train, held_out, names)
+    if not _fit(pixels, labels, classes, count):
+        raise ValueError(f"{path.name} holds no traces: its labels do not fit its images")
+    return Traces(train, held_out, names, pixels, labels, classes)
+
+
+def _fit(pixels: object, labels: object, classes: object, count: int) -> bool:
+    """Return True if there is a digest and a label for each of `count` images."""
+    return (
+        isinstance(pixels, np.ndarray)
+        and isinstance(labels, np.ndarray)
+        and isinstance(classes, list)
+        and (pixels.dtype, pixels.shape) == (np.uint8, (count, 16))
+        and (labels.dtype, labels.shape) == (np.int64, (count,))
+        and (not count or 0 <= int(labels.min()) <= int(labels.max()) < len(classes))
+    )
+
+
+def _pack(texts: list[str]) -> npt.NDArray[np.uint8]:
+    packed = zlib.compress(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    return np.frombuffer(packed, np.uint8)
+
+
+def _unpack(packed: npt.NDArray[np.uint8]) -> list[str]:
+    unpacked = zlib.decompressobj().decompress(packed.tobytes(), MAX_NAMES_BYTES)
+    return json.loads(unpacked.decode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]

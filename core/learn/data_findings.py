@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.protocol.data_report import DataReport, Finding, Near, NearDuplicates
 
 CONFLICTS = 0.01
-"""Share of images whose bytes have two classes."""
+"""Share of images whose pixels have two classes."""
 SEEN = 0.2
 """Share of the held-out images that are in the training part too; of the training images that were held out
 before. Simple pictures, such as digits, resemble each other in up to one of eight."""
@@ -37,7 +37,7 @@ def _conflicts(data: DataReport, images: int) -> Finding | None:
     if not count:
         return None
     text = (
-        f"{_images(count)} under two classes, byte for byte ({_share(count, images)} of the batch): one of "
+        f"{_images(count)} under two classes, pixel for pixel ({_share(count, images)} of the batch): one of "
         "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}

@@ -119,7 +119,7 @@ class DataReport(TypedDict, total=False):
     """What was found, as far as it was looked for. Lists are bounded, counts are whole.
 
     `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
-    first 100. `conflicts`: images whose bytes have two classes. `shift`: null where too few images are kept to tell.
+    first 100. `conflicts`: images whose pixels have two classes. `shift`: null where too few images are kept to tell.
     `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
     `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
     the job took to look.

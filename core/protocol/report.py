@@ -9,6 +9,9 @@ from core.protocol.data_report import DataReport
 
 Checked = Literal["names and sizes", "images"]
 """What a report rests on: the archive's directory, or every image."""
+ConflictsPolicy = Literal["reject", "keep"]
+"""reject: a batch with an image whose pixels have another label too, in it or in a batch that the model was taught, is
+rejected. keep: it is learned as it is."""
 DuplicatesPolicy = Literal["keep", "drop"]
 """keep: every image counts. drop: of equal images of one class, the first in the archive's order counts, in the
 training part and in the archive's own test part each. An image that is in both parts stays in both and is warned
@@ -37,10 +40,15 @@ class Duplicate(TypedDict):
 
 
 class Conflict(TypedDict):
-    """The same bytes under two classes: two paths and their labels, in the same order."""
+    """The same image under two classes: two paths and their labels, in the same order; the second is of the batch.
+
+    `task`: the earlier task that the first is of. `picture`: the second as a small JPEG, a data URL; of the first ten.
+    """
 
     paths: list[str]
     labels: list[str]
+    task: NotRequired[int]
+    picture: NotRequired[str]
 
 
 class LookAlike(TypedDict):
@@ -59,12 +67,10 @@ class ClassNames(TypedDict):
 
 
 class EqualBytes(TypedDict):
-    """Images with the same bytes: how many repeat an earlier one, how many contradict its class, and the first 100."""
+    """Images with the same bytes: how many repeat an earlier one, and the first 100."""
 
     duplicates: int
     duplicate_paths: list[Duplicate]
-    conflicts: list[Conflict]
-    conflicts_count: int
 
 
 class StoredReading(TypedDict, total=False):
@@ -79,8 +85,9 @@ class BatchReport(TypedDict, total=False):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
-    field have none. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
-    whose longer side has fewer than 48 pixels.
+    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
+    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `reading`: how the files became
+    classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Checked
@@ -99,6 +106,10 @@ class BatchReport(TypedDict, total=False):
     small: int
     conflicts: list[Conflict]
     conflicts_count: int
+    conflicts_policy: ConflictsPolicy
+    near_conflicts: list[Conflict]
+    near_conflicts_count: int
+    conflicts_not_compared: list[int]
     notes: list[str]
     data: DataReport
 

@@ -17,7 +17,7 @@ from core.ingest.first_report import NAMES_AND_SIZES, first_report
 from core.ingest.inspect import Directory
 from core.ingest.names import show
 from core.protocol.data_report import ClassCount
-from core.protocol.report import BatchReport, ClassNames, DuplicatesPolicy, LookAlike
+from core.protocol.report import BatchReport, ClassNames, ConflictsPolicy, DuplicatesPolicy, LookAlike
 from core.requests.class_names import Compared, compare
 
 CHECKED = NAMES_AND_SIZES
@@ -59,8 +59,10 @@ def known_classes(session: Session, model: Model) -> set[str]:
     return known
 
 
-def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> BatchReport:
-    """The report of a task until its images were decoded; `classes` and the policy stay in it for good."""
+def report(
+    found: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
+) -> BatchReport:
+    """The report of a task until its images were decoded; `classes` and both policies stay in it for good."""
     like: list[LookAlike] = [{"label": label, "like": other} for label, other in compared.look_alike]
     classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
     sizes: dict[str, ClassCount] = {
@@ -78,6 +80,7 @@ def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Ba
             found.bad_entries,
             found.bad_entries_count,
         ),
+        "conflicts_policy": conflicts,
         "rejected": list(found.seen.first),
         "rejected_count": found.seen.unreadable,
     }

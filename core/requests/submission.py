@@ -27,7 +27,7 @@ from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import Accepted
 from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
-from core.protocol.report import BatchReport, DuplicatesPolicy, Report
+from core.protocol.report import BatchReport, ConflictsPolicy, DuplicatesPolicy, Report
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored_override
 from core.requests import batch_report, idempotency, jobs, quota
@@ -57,6 +57,7 @@ class Batch:
         sha256: of the archive.
         recipe: override for this batch.
         duplicates_policy: what becomes of equal images, see `core.ingest.equal_images`.
+        conflicts_policy: what becomes of a batch with images under two labels, see `core.ingest.contradictions`.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class Batch:
     name: str | None
     recipe: RecipePatch
     duplicates_policy: DuplicatesPolicy = "keep"
+    conflicts_policy: ConflictsPolicy = "reject"
 
 
 def admit(
@@ -194,7 +196,9 @@ class Submission:
             "n_test": found.n_test,
             "ignored": found.ignored,
             "notes": list(found.notes),
-            "report": batch_report.report(found, there.names, batch.duplicates_policy),
+            "report": batch_report.report(
+                found, there.names, batch.duplicates_policy, batch.conflicts_policy
+            ),
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.not_checked(found),
             "recipe": there.resolved.recipe,
@@ -226,7 +230,8 @@ class Submission:
             unchanged = _columns(model) == there.row
             plan = there.plan if unchanged else self.planned(session, model, self._read_past(session, model))
             resolved, found = plan.resolved, self.batch.directory
-            report = batch_report.report(found, there.names, self.batch.duplicates_policy)
+            policies = self.batch.duplicates_policy, self.batch.conflicts_policy
+            report = batch_report.report(found, there.names, *policies)
             warnings = [*resolved.warnings, *batch_report.warnings(found, there.names)]
             task = _task(model, self.batch, task_id, report, warnings, now)
             job = jobs.new_job(model, task, override, resolved.recipe, now)

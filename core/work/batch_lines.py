@@ -37,6 +37,9 @@ def left_out(report: Mapping[str, Any]) -> list[Line]:
     if duplicates := int(report.get("duplicates") or 0):
         said = "image repeats another one" if duplicates == 1 else "images repeat others"
         lines.append(("info", f"{duplicates:,} {said} of the batch, byte for byte."))
+    if alike := int(report.get("near_conflicts_count") or 0):
+        said = "image looks like one" if alike == 1 else "images look like others"
+        lines.append(("info", f"{alike:,} {said} under another label; see the task's report."))
     lines += [("info", _sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]]
     return lines
 

@@ -1,51 +1,94 @@
-"""A decoded batch beside the earlier tasks of its model: which of its images nearly repeat theirs."""
+"""A decoded batch beside the earlier tasks of its model: images that nearly repeat theirs, or contradict them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import load_only
 
 from core.db.session import Database
-from core.db.tables import Task
+from core.db.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.batch_data import Earlier, beside_earlier
-from core.ingest.ingest import Ingested
+from core.ingest.contradictions import Contradictions, find_earlier, say
+from core.ingest.dataset import Images, open_dataset
+from core.ingest.ingest import Ingested, picture_of
 from core.ingest.traces import Traces, read_traces
+from core.line.standing import Standing
 from core.store import Blobs
 
 MOST_TASKS = 1_000
 """Earlier tasks that are looked at, the newest first."""
 
 
-def compared(db: Database, blobs: Blobs, model_id: str, before: int | None, made: Ingested) -> Ingested:
-    """The batch, with a report that also tells near duplicates in earlier tasks.
+class _Task(NamedTuple):
+    number: int
+    traces_sha256: str | None
+    is_learned: bool
+
+
+def compared(
+    db: Database, blobs: Blobs, model: Model, before: int | None, made: Ingested, *, near: bool = True
+) -> Ingested:
+    """Return the batch with a report that also names contradictions and near duplicates in earlier tasks.
+
+    Only tasks that the line was taught can contradict: a discarded one may be the wrong copy of this batch. In the task
+    scenario each task has classes of its own, and none contradicts another.
 
     Args:
         before: number of the batch's own task; None: it has none, and all tasks are earlier.
+        near: look for near duplicates, too.
     """
+    own = read_traces(made.traces)
+    found, without = Contradictions.of(made.report), list[int]()
+
+    def picture(row: int) -> Images:
+        return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
+
+    def look(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+        for task in tasks:
+            traces = None if task.traces_sha256 is None else _read(blobs, task.traces_sha256)
+            if task.is_learned and model.scenario != "task":
+                if own.pixels is not None and traces is not None and traces.pixels is not None:
+                    find_earlier(found, own, task.number, traces, picture)
+                else:
+                    without.append(task.number)
+            yield Earlier(task.number, traces)
+
+    earlier = look(_earlier(db, model.id, before))
     data = made.report["data"]
-    earlier = _earlier(db, blobs, model_id, before)
-    near = beside_earlier(data["near_duplicates"], read_traces(made.traces), earlier)
-    return replace(made, report={**made.report, "data": {**data, "near_duplicates": near}})
+    if near:
+        data = {**data, "near_duplicates": beside_earlier(data["near_duplicates"], own, earlier)}
+    else:
+        for _ in earlier:
+            pass
+    report = {
+        **made.report,
+        **found.reported(),
+        "data": {**data, "conflicts": found.equal.count},
+        "conflicts_not_compared": sorted(without),
+    }
+    said = say(report)
+    others = [text for text in made.warnings if text != say(made.report)]
+    return replace(made, report=report, warnings=[said, *others] if said else others)
 
 
-def _earlier(db: Database, blobs: Blobs, model_id: str, before: int | None) -> Iterator[Earlier]:
-    """Tasks that still have images or hashes, one at a time: hashes of a large task are many."""
+def _earlier(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
+    """Tasks that still have images or hashes, the newest first."""
     there = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(Task.model_id == model_id, there, Task.held_out_deleted_at.is_(None))
     if before is not None:
         query = query.where(Task.number < before)
     query = query.order_by(Task.number.desc()).limit(MOST_TASKS)
     with db.read() as session:
-        rows = session.scalars(query.options(load_only(Task.number, Task.traces_sha256)))
-        found = [(task.number, task.traces_sha256) for task in rows]
-    for number, sha256 in found:
-        yield Earlier(number, None if sha256 is None else _read(blobs, sha256))
+        rows = session.scalars(query.options(load_only(Task.number, Task.traces_sha256, Task.standing)))
+        found = [_Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED) for task in rows]
+    yield from found
 
 
 def _read(blobs: Blobs, sha256: str) -> Traces | None:
-    """None where they went meanwhile, or are damaged: the batch is learned all the same."""
+    """Read the traces of a task; None where they went meanwhile, or are damaged: the batch is learned all the same."""
     try:
         return read_traces(blobs.fetch(sha256))
     except (StoreCorrupt, ValueError):

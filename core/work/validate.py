@@ -28,6 +28,7 @@ from core.errors import (
     Rejected,
 )
 from core.failpoints import hit
+from core.ingest.contradictions import require_none
 from core.ingest.first_report import after_decoding
 from core.ingest.ingest import Ingested, ingest
 from core.ingest.layout import reading_of
@@ -78,8 +79,8 @@ def validate(
     begin = time.monotonic()
     made = decode(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
-    if policy != "off":
-        made = compared(db, blobs, claim.model_id, task.number, made)
+    made = compared(db, blobs, model, task.number, made, near=policy != "off")
+    require_none(made.report)
     files = [made.train, made.held_out, made.traces]
     digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)

@@ -72,6 +72,7 @@ def submit(
     with _file(batch) as path:
         client, is_shown = shell.client(), sys.stderr.isatty()
         chosen = dict(_pair(option) for option in options)
+        policy = {"conflicts": chosen.pop("conflicts")} if "conflicts" in chosen else {}
         if allow_private:
             chosen["allow_private"] = True
         with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
@@ -86,12 +87,18 @@ def submit(
                 source = source_of(path, known_classes=known, **chosen)
         told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
-            report = client.tasks.check(model, source, recipe=recipe, progress=is_shown)
+            report = client.tasks.check(model, source, recipe=recipe, progress=is_shown, **policy)
             shell.answer(report, lambda: _report(report))
             return
         label = name or (None if batch == "-" else _label(batch))
         handle = client.submit(
-            model, source, name=label, recipe=recipe, drop_duplicates=drop_duplicates, progress=is_shown
+            model,
+            source,
+            name=label,
+            recipe=recipe,
+            drop_duplicates=drop_duplicates,
+            progress=is_shown,
+            **policy,
         )
         if isinstance(source, PackedSource):  # what was found while it was sent
             for warning in source.warnings:

@@ -8,6 +8,7 @@ from core.db.job_log import Line
 from core.db.kinds import Kind as Name
 from core.db.tables import Job, Model
 from core.errors import Rejected
+from core.ingest.contradictions import require_none
 from core.protocol.report import BatchCheck
 from core.store import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
@@ -40,9 +41,10 @@ def _run(work: Work) -> Done:
     made = decode(
         work.db, work.store, work.settings, model, archive, work.folder, report_progress, work.must_stop
     )
-    if job.recipe.get("data_report", "warn") != "off":
-        blobs = Blobs(work.store, work.settings.folder("cache"), marks=Marks(work.db))
-        made = compared(work.db, blobs, model.id, None, made)
+    blobs = Blobs(work.store, work.settings.folder("cache"), marks=Marks(work.db))
+    is_looked_through = job.recipe.get("data_report", "warn") != "off"
+    made = compared(work.db, blobs, model, None, made, near=is_looked_through)
+    require_none(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]

@@ -47,7 +47,8 @@ class AsyncTasks:
             recipe: an override of the model's own, for this batch alone.
             drop_duplicates: of equal images of one class keep the first.
             progress: True: a bar on standard error; or what is called with bytes done and bytes in all.
-            options: of the adapter that reads the folder or data set.
+            options: of the adapter that reads the folder or data set; `conflicts="keep"`: learn images under two labels
+                as they are, where the batch is rejected otherwise.
 
         Raises:
             ArchiveRejected: it cannot be used; the message says which file, and why.
@@ -152,13 +153,15 @@ class AsyncTasks:
         progress: bool | Progress,
         options: Mapping[str, Any],
     ) -> Any:
+        own = {key: value for key, value in options.items() if key != "conflicts"}
+        query = {**query, "conflicts": options.get("conflicts")}
         try:
-            source = await in_thread(lambda: source_of(batch, **options))
+            source = await in_thread(lambda: source_of(batch, **own))
         except UndecidedBatch:
             known = await self.known_classes(model)
             if not known:
                 raise
-            source = await in_thread(lambda: source_of(batch, known_classes=known, **options))
+            source = await in_thread(lambda: source_of(batch, known_classes=known, **own))
         reading: Mapping[str, str] = getattr(source, "reading", {})
         said = {key: value for key, value in query.items() if value is not None} | dict(reading)
         with shown_transfer("sending", progress) as show:

@@ -1,0 +1,227 @@
+"""Images under two labels: equal pixels, which cannot both be learned, and pixels that are nearly equal.
+
+Equal are images whose decoded pixels are, in the form that the model reads: the same photo saved twice without loss is
+one image, whatever its bytes. They are found by a digest of the pixels; nearly equal ones by the bands of their hashes
+(`core.ingest.near`). Neither compares all images with all.
+"""
+
+import base64
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from itertools import starmap
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import Rejected
+from core.ingest import near
+from core.ingest.equal_images import find_equal
+from core.ingest.limits import REPORT_FILES
+from core.ingest.names import show
+from core.ingest.near import Rows
+from core.ingest.traces import Digests, Traces
+from core.protocol.report import BatchReport, Conflict
+
+DIGEST_BYTES = 16
+PICTURES = 10
+"""Contradictions whose picture is in the report."""
+PICTURE_SIDE = 64
+"""Pixels of a picture in a report; of a smaller image all that it has."""
+_Images = npt.NDArray[np.uint8]
+Picture = Callable[[int], _Images]
+"""The pixels of an image of the batch, uint8 [S, S, C], by its row in the batch's traces."""
+
+
+@dataclass
+class _Listed:
+    """How many there are, and the first of them: `most`, of which `PICTURES` have a picture."""
+
+    most: int
+    count: int = 0
+    first: list[Conflict] = field(default_factory=list)
+
+    def add(self, one: Conflict, picture: Callable[[], _Images]) -> None:
+        self.count += 1
+        if len(self.first) < PICTURES:
+            one["picture"] = _data_url(picture())
+        if len(self.first) < self.most:
+            self.first.append(one)
+
+
+@dataclass
+class Contradictions:
+    """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
+
+    equal: _Listed = field(default_factory=lambda: _Listed(REPORT_FILES))
+    near: _Listed = field(default_factory=lambda: _Listed(REPORT_FILES))
+
+    @classmethod
+    def of(cls, report: BatchReport) -> "Contradictions":
+        """Return those that a report has, for more to be added."""
+        return cls(
+            _Listed(REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))),
+            _Listed(
+                REPORT_FILES, report.get("near_conflicts_count", 0), list(report.get("near_conflicts", []))
+            ),
+        )
+
+    def reported(self) -> BatchReport:
+        """Return the fields of a report that hold them."""
+        return {
+            "conflicts": self.equal.first,
+            "conflicts_count": self.equal.count,
+            "near_conflicts": self.near.first,
+            "near_conflicts_count": self.near.count,
+        }
+
+
+def digest_pixels(images: _Images) -> Digests:
+    """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
+    found = np.zeros((len(images), DIGEST_BYTES), np.uint8)
+    for row, image in enumerate(images):
+        digest = blake2b(np.ascontiguousarray(image), digest_size=DIGEST_BYTES).digest()
+        found[row] = np.frombuffer(digest, np.uint8)
+    return found
+
+
+def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
+    """Find contradictions of a batch in itself.
+
+    Args:
+        own: has digests and labels.
+        places: of its images in the archive, whose order pairs are shown in; None: as they stand in `own`.
+    """
+    pixels, labels = _kept(own)
+
+    def pair(first: int, row: int) -> tuple[int, int]:
+        return (first, row) if places is None or places[first] < places[row] else (row, first)
+
+    everything = np.ones(len(labels), np.bool_)
+    pairs = find_equal(pixels, labels, ~everything, everything).conflicts
+    found = Contradictions()
+    for first, row in starmap(pair, pairs):
+        found.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
+    for first, row in starmap(pair, _without_equal(near.contradicting(own.all, labels), pixels, pixels)):
+        found.near.add(_conflict(own, first, own, row, None), partial(picture, row))
+    return found
+
+
+def find_earlier(
+    found: Contradictions, own: Traces, task: int, theirs: Traces, picture: Picture
+) -> Contradictions:
+    """Add contradictions between a batch and an earlier task whose traces have digests and labels."""
+    pixels, labels = _kept(own)
+    their_pixels, their_labels = _kept(theirs)
+    labels, their_labels = _joined(own, labels, theirs, their_labels)
+    for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
+        found.equal.add(_conflict(theirs, first, own, row, task), partial(picture, row))
+    pairs = near.contradicting(own.all, labels, theirs.all, their_labels)
+    for first, row in _without_equal(pairs, their_pixels, pixels):
+        found.near.add(_conflict(theirs, first, own, row, task), partial(picture, row))
+    return found
+
+
+def say(report: BatchReport) -> str | None:
+    """Return a sentence about contradicting labels; None where there are none."""
+    count = report.get("conflicts_count", 0)
+    if not count:
+        return None
+    first = report["conflicts"][0]
+    (a, b), (x, y) = first["paths"], first["labels"]
+    task = first.get("task")
+    there = f" in task {task}" if task is not None else ""
+    times = (
+        "The same image has two classes" if count == 1 else f"{count:,} times the same image has two classes"
+    )
+    found = f"{show(a)} is {show(x)}{there} and {show(b)} is {show(y)}"
+    return f"{times}: {found}. What contradicts itself cannot be learned."
+
+
+def require_none(report: BatchReport) -> None:
+    """Raise Rejected, with what can be done, where images have two labels and the sender did not ask to keep them."""
+    said = say(report)
+    if said is None or report.get("conflicts_policy", "keep") == "keep":
+        return
+    tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
+    advice = (
+        "Correct the batch and send it again; to learn it as it is, send it with -o conflicts=keep "
+        "(?conflicts=keep)."
+    )
+    if tasks:
+        named = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {', '.join(map(str, tasks[:5]))}"
+        advice += (
+            f" Where {named} had the wrong label, roll back to the version before it, discard it, and send it again "
+            "with the right one (“Correct a label” in the how-tos)."
+        )
+    raise Rejected(f"{said} {advice}", extra={"report": report})
+
+
+def _kept(traces: Traces) -> tuple[Digests, Rows]:
+    assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
+    return traces.pixels, traces.labels
+
+
+def _joined(own: Traces, labels: Rows, theirs: Traces, their_labels: Rows) -> tuple[Rows, Rows]:
+    """Return the labels of both in one numbering."""
+    number: dict[str, int] = {}
+    for name in (*own.classes, *theirs.classes):
+        number.setdefault(name, len(number))
+    return (
+        np.array([number[name] for name in own.classes] or [0], np.int64)[labels],
+        np.array([number[name] for name in theirs.classes] or [0], np.int64)[their_labels],
+    )
+
+
+def _equal_between(
+    pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
+) -> Iterator[tuple[int, int]]:
+    """Yield for each new image the first earlier one with its pixels and another label: (earlier row, new row)."""
+    earlier, new = _keys(pixels), _keys(new_pixels)
+    order = np.argsort(earlier, kind="stable")
+    ordered = earlier[order]
+    left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
+    for row in np.flatnonzero(right > left).tolist():
+        same = order[left[row] : right[row]]
+        other = same[labels[same] != new_labels[row]]
+        if other.size:
+            yield int(other[0]), row
+
+
+def _without_equal(
+    pairs: Sequence[tuple[int, int]], pixels: Digests, new_pixels: Digests
+) -> Iterator[tuple[int, int]]:
+    """Yield the pairs whose pixels differ."""
+    for first, row in pairs:
+        if pixels[first].tobytes() != new_pixels[row].tobytes():
+            yield first, row
+
+
+def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+    return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
+
+
+def _conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | None) -> Conflict:
+    _, labels = _kept(own)
+    _, their_labels = _kept(theirs)
+    one: Conflict = {
+        "paths": [theirs.names[first], own.names[row]],
+        "labels": [theirs.classes[their_labels[first]], own.classes[labels[row]]],
+    }
+    if task is not None:
+        one["task"] = task
+    return one
+
+
+def _data_url(image: _Images) -> str:
+    """Return a small JPEG of an image as a data URL."""
+    from PIL import Image  # decoding has processes of its own: this one needs Pillow for a few pictures alone
+
+    mode = "L" if image.shape[-1] == 1 else "RGB"
+    made = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
+    made.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+    out = io.BytesIO()
+    made.save(out, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
