@@ -367,9 +367,9 @@ class BatchReport(Shape):
     """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
-    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold nothing;
-    `conflicts_not_compared`: learned tasks without digests of pixels. `reading`: how the files became classes; `bad_entries`: of a label table, left out. `small`: images
-    whose longer side has fewer than 48 pixels.
+    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
+    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `reading`: how the files became
+    classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
     """
 
     checked: Literal["names and sizes", "images"] | None = None
@@ -593,7 +593,7 @@ class DataReport(Shape):
     """What was found, as far as it was looked for. Lists are bounded, counts are whole.
 
     `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
-    first 100. `conflicts`: images whose bytes have two classes. `shift`: null where too few images are kept to tell.
+    first 100. `conflicts`: images whose pixels have two classes. `shift`: null where too few images are kept to tell.
     `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
     `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
     the job took to look.

@@ -75,17 +75,22 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     model = made(client, "copies")
     same = {"zero/copy.png": digit(0, 3), "one/wrong.png": digit(0, 4)}
     batch = packed(some("zero", 0), some("one", 1), same)
-    kept = learned(client, model, batch)
+    refused = client.wait(client.submit(model, batch))
+    assert refused.state == "rejected" and refused.error is not None
+    assert "“zero/4.png” is “zero” and “one/wrong.png” is “one”" in refused.error.detail
+    assert "-o conflicts=keep" in refused.error.detail
+    kept = learned(client, model, batch, "?conflicts=keep")
     report = kept["report"]
     assert (report["duplicates"], report["duplicates_policy"], report["checked"]) == (2, "keep", "images")
     assert report["duplicate_paths"] == [
         {"path": "zero/copy.png", "same_as": "zero/3.png"},
         {"path": "one/wrong.png", "same_as": "zero/4.png"},
     ]
-    assert report["conflicts"] == [{"paths": ["zero/4.png", "one/wrong.png"], "labels": ["zero", "one"]}]
-    assert report["conflicts_count"] == 1
+    (conflict,) = report["conflicts"]
+    assert conflict["paths"] == ["zero/4.png", "one/wrong.png"] and conflict["labels"] == ["zero", "one"]
+    assert conflict["picture"].startswith("data:image/jpeg;base64,")
     assert any("The same image has two classes: “zero/4.png” is “zero”" in text for text in kept["warnings"])
-    dropped = learned(client, model, batch, "?duplicates_policy=drop")
+    dropped = learned(client, model, batch, "?duplicates_policy=drop&conflicts=keep")
     assert kept["classes"] == {"one": 21, "zero": 21} and dropped["classes"] == {"one": 21, "zero": 20}
     assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == ("drop", 1)
 
