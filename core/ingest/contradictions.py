@@ -110,18 +110,31 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
 
 
 def find_earlier(
-    found: Contradictions, own: Traces, task: int, theirs: Traces, picture: Picture
-) -> Contradictions:
-    """Add contradictions between a batch and an earlier task whose traces have digests and labels."""
+    found: Contradictions, own: Traces, tasks: Sequence[tuple[int, Traces]], picture: Picture
+) -> None:
+    """Add contradictions between a batch and earlier tasks; several are looked through at the cost of one.
+
+    Args:
+        tasks: numbers and traces, which have digests and labels.
+    """
     pixels, labels = _kept(own)
-    their_pixels, their_labels = _kept(theirs)
-    labels, their_labels = _joined(own, labels, theirs, their_labels)
+    number_of = {name: number for number, name in enumerate(own.classes)}
+    numbered = [_number_labels(traces, number_of) for _, traces in tasks]
+    starts = np.cumsum([0, *map(len, numbered)])
+    their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
+    their_pixels = np.concatenate([pixels[:0], *(_kept(traces)[0] for _, traces in tasks)])
+    hashes = np.concatenate([own.train[:0], *(traces.all for _, traces in tasks)])
+
+    def conflict(first: int, row: int) -> Conflict:
+        at = int(np.searchsorted(starts, first, "right")) - 1
+        number, theirs = tasks[at]
+        return _conflict(theirs, first - int(starts[at]), own, row, number)
+
     for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
-        found.equal.add(_conflict(theirs, first, own, row, task), partial(picture, row))
-    pairs = near.contradicting(own.all, labels, theirs.all, their_labels)
+        found.equal.add(conflict(first, row), partial(picture, row))
+    pairs = near.contradicting(own.all, labels, hashes, their_labels)
     for first, row in _without_equal(pairs, their_pixels, pixels):
-        found.near.add(_conflict(theirs, first, own, row, task), partial(picture, row))
-    return found
+        found.near.add(conflict(first, row), partial(picture, row))
 
 
 def say(report: BatchReport) -> str | None:
@@ -164,15 +177,12 @@ def _kept(traces: Traces) -> tuple[Digests, Rows]:
     return traces.pixels, traces.labels
 
 
-def _joined(own: Traces, labels: Rows, theirs: Traces, their_labels: Rows) -> tuple[Rows, Rows]:
-    """Return the labels of both in one numbering."""
-    number: dict[str, int] = {}
-    for name in (*own.classes, *theirs.classes):
-        number.setdefault(name, len(number))
-    return (
-        np.array([number[name] for name in own.classes] or [0], np.int64)[labels],
-        np.array([number[name] for name in theirs.classes] or [0], np.int64)[their_labels],
-    )
+def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
+    """Return the labels of traces in one numbering of all, to which new classes are added."""
+    _, labels = _kept(traces)
+    for name in traces.classes:
+        number_of.setdefault(name, len(number_of))
+    return np.array([number_of[name] for name in traces.classes] or [0], np.int64)[labels]
 
 
 def _equal_between(

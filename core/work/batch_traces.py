@@ -20,6 +20,8 @@ from core.store import Blobs
 
 MOST_TASKS = 1_000
 """Earlier tasks that are looked at, the newest first."""
+TOGETHER = 200_000
+"""Images of earlier tasks that a batch is compared with at once."""
 
 
 class _Task(NamedTuple):
@@ -47,14 +49,20 @@ def compared(
         return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
     def look(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+        together: list[tuple[int, Traces]] = []
         for task in tasks:
             traces = None if task.traces_sha256 is None else _read(blobs, task.traces_sha256)
             if task.is_learned and model.scenario != "task":
                 if own.pixels is not None and traces is not None and traces.pixels is not None:
-                    find_earlier(found, own, task.number, traces, picture)
+                    together.append((task.number, traces))
                 else:
                     without.append(task.number)
+            if sum(len(one.names) for _, one in together) > TOGETHER:
+                find_earlier(found, own, together, picture)
+                together.clear()
             yield Earlier(task.number, traces)
+        if together:
+            find_earlier(found, own, together, picture)
 
     earlier = look(_earlier(db, model.id, before))
     data = made.report["data"]

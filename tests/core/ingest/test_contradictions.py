@@ -64,10 +64,16 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
 ) -> None:
     images = draw([number for number, _ in members])
     own = make_traces(images, [label for _, label in members])
-    theirs = make_traces(draw([n for n, _ in earlier]), [label for _, label in earlier], "old/")
-    found = contradictions.find_earlier(
-        contradictions.Contradictions(), own, 3, theirs, lambda row: images[row]
-    ).reported()
+    made = contradictions.Contradictions()
+    half = len(earlier) // 2
+    parts = (earlier[:half], earlier[half:])
+    tasks = [
+        (number, make_traces(draw([n for n, _ in part]), [label for _, label in part], f"{number}/"))
+        for number, part in enumerate(parts, 3)
+        if part
+    ]
+    contradictions.find_earlier(made, own, tasks, lambda row: images[row])
+    found = made.reported()
     expected = {
         row
         for row, (number, label) in enumerate(members)
@@ -76,8 +82,9 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
     assert {one["paths"][1] for one in found["conflicts"]} == {f"{row}.png" for row in expected}
     assert found["conflicts_count"] == len(expected)
     for one in found["conflicts"]:
-        before, after = earlier[int(one["paths"][0][4:-4])], members[int(one["paths"][1][:-4])]
-        assert before[0] == after[0] and one["labels"] == [before[1], after[1]] and one["task"] == 3
+        task, _, place = one["paths"][0][:-4].partition("/")
+        before, after = parts[int(task) - 3][int(place)], members[int(one["paths"][1][:-4])]
+        assert before[0] == after[0] and one["labels"] == [before[1], after[1]] and one["task"] == int(task)
 
 
 def near_by(hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows) -> set[int]:

@@ -1,0 +1,237 @@
+"""Measures what is found of images under two labels, what is listed of clean data, and what looking costs.
+
+    python -m bench.ingest.contradictions --data DIR
+
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/) and `mnist/` (idx files); digits come with
+scikit-learn. In each data set 200 images are copied under another label, as they are and saved or resized again,
+within the batch and in an earlier task. Clean data, bursts of one scene and parts with scratches are looked at as they
+are. The last line is the cost beside bare decoding of the same images, and behind 200 tasks of 300 images.
+"""
+
+import argparse
+import io
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from bench.experiment.data import read_idx
+from core.ingest import contradictions, near
+from core.ingest.contradictions import Contradictions, digest_pixels, find_earlier, find_within
+from core.ingest.traces import Traces, read_traces, write_traces
+
+IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
+Images = np.ndarray
+Data = tuple[Images, np.ndarray]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    args = parser.parse_args()
+    sets = {
+        "CIFAR-100": read_cifar(args.data / "cifar100"),
+        "MNIST": read_mnist(args.data / "mnist"),
+        "digits": read_digits(),
+    }
+    print(
+        "| data | images | equal as they are | near as they are | equal found within | across "
+        "| near found within | across |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for name, data in sets.items():
+        clean = find_within(make_traces(*data), data[0].__getitem__)
+        exact, close = [find_planted(data, change) for change in (keep, save_again)]
+        print(
+            f"| {name} | {len(data[0]):,} | {clean.equal.count} | {clean.near.count} "
+            f"| {exact[0]} | {exact[1]} | {close[0]} | {close[1]} of {PLANTED} |",
+            flush=True,
+        )
+    for name, data in {
+        "bursts of one scene, one label each": burst(),
+        "good and scratched parts": defects(),
+    }.items():
+        found = find_within(make_traces(*data), data[0].__getitem__)
+        print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
+    print_cost(sets["CIFAR-100"])
+
+
+def find_planted(data: Data, change: Callable[[Images, np.random.Generator], Images]) -> tuple[int, int]:
+    """Return how many of `PLANTED` copies under another label are found in the batch, and in an earlier task."""
+    images, labels = data
+    random = np.random.default_rng(0)
+    rows = random.permutation(len(images))[:PLANTED]
+    copies = np.stack([change(images[row], random) for row in rows])
+    wrong = (labels[rows] + 1 + random.integers(0, labels.max(), PLANTED)) % (labels.max() + 1)
+    both = make_traces(np.concatenate([images, copies]), np.concatenate([labels, wrong]))
+    own, theirs = make_traces(copies, wrong), make_traces(images, labels)
+    is_exact = change is keep
+    found = []
+    for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
+        if is_exact:
+            pixels, numbers = mine.pixels, mine.labels
+            before = (pixels[:first], numbers[:first]) if traces is None else (traces.pixels, traces.labels)
+            pairs = list(contradictions._equal_between(*before, pixels[first:], numbers[first:]))
+            found.append(len({row for _, row in pairs}))
+        else:
+            others = (None, None) if traces is None else (traces.all, traces.labels)
+            pairs = near.contradicting(mine.all, mine.labels, *others)
+            found.append(len({row for _, row in pairs if row >= first}))
+    return found[0], found[1]
+
+
+def print_cost(data: Data) -> None:
+    """Print CPU seconds of a check's parts, and of those behind `TASKS` tasks."""
+    images, labels = data
+    begin = time.process_time()
+    for image in images:
+        decode(encode(image))
+    decoding = time.process_time() - begin
+    steps: dict[str, float] = {}
+
+    def measure(name: str, do: Callable[[], object]) -> object:
+        start = time.process_time()
+        found = do()
+        steps[name] = time.process_time() - start
+        return found
+
+    measure("hashes", lambda: near.hashes(images))
+    measure("digests", lambda: digest_pixels(images))
+    own = make_traces(images, labels)
+    measure("within", lambda: find_within(own, lambda row: images[row]))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = list(write_tasks(Path(folder), images))
+
+        def look() -> None:
+            tasks = [(number, read_traces(path)) for number, path in enumerate(paths)]
+            find_earlier(Contradictions(), own, tasks, lambda row: images[row])
+
+        measure(f"behind {TASKS} tasks", look)
+    listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
+    print(f"{len(images):,} images of CIFAR-100, CPU s: decoding PNG {decoding:.2f}; {listed}")
+
+
+def write_tasks(folder: Path, images: Images) -> Iterator[Path]:
+    """Write traces of `TASKS` tasks of noise upon the images."""
+    random = np.random.default_rng(1)
+    for number in range(TASKS):
+        some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
+        noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
+        path = folder / str(number)
+        write_traces(path, make_traces(noisy, random.integers(0, 100, OF_TASK)))
+        yield path
+
+
+def make_traces(images: Images, labels: np.ndarray) -> Traces:
+    """Traces of images that are all learned from, whose labels are called by their numbers."""
+    classes = [str(number) for number in range(int(labels.max()) + 1)]
+    names = [str(row) for row in range(len(images))]
+    none = np.zeros((0, 2), np.uint64)
+    return Traces(near.hashes(images), none, names, digest_pixels(images), labels.astype(np.int64), classes)
+
+
+def keep(image: Images, _random: np.random.Generator) -> Images:
+    """The image as it is."""
+    return image
+
+
+def save_again(image: Images, random: np.random.Generator) -> Images:
+    """The image saved as JPEG of quality 60 to 95, or made smaller or larger and back."""
+    plain = image[..., 0] if image.shape[-1] == 1 else image
+    opened = Image.fromarray(plain)
+    if random.random() < 0.5:
+        out = io.BytesIO()
+        opened.save(out, "JPEG", quality=int(random.integers(60, 96)))
+        changed = Image.open(out)
+    else:
+        side = round(opened.width * random.uniform(0.7, 2))
+        changed = opened.resize((side, side), Image.Resampling.BICUBIC).resize(
+            opened.size, Image.Resampling.BICUBIC
+        )
+    return np.asarray(changed, np.uint8).reshape(image.shape)
+
+
+def burst() -> Data:
+    """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a class."""
+    random = np.random.default_rng(2)
+    scenes = draw_scenes(random, 40)
+    shots = [
+        scene + random.normal(0, 3, scene.shape) + random.uniform(-10, 10)
+        for scene in scenes
+        for _ in range(10)
+    ]
+    return np.stack(shots).clip(0, 255).astype(np.uint8), np.repeat(np.arange(40), 10)
+
+
+def defects() -> Data:
+    """200 good parts and 200 scratched ones of the same shape, each with noise of its own."""
+    random = np.random.default_rng(3)
+    part = draw_scenes(random, 1)[0]
+    images = (
+        np.stack([part + random.normal(0, 3, part.shape) for _ in range(400)]).clip(0, 255).astype(np.uint8)
+    )
+    for image in images[200:]:
+        row, column = random.integers(4, 50, 2)
+        image[row, column : column + 10] = 255
+    return images, np.repeat([0, 1], 200)
+
+
+def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
+    """Smooth pictures of 64 pixels."""
+    found = []
+    for _ in range(count):
+        coarse = random.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        found.append(
+            np.asarray(Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC), np.float64)
+        )
+    return found
+
+
+def encode(image: Images) -> bytes:
+    """A PNG."""
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "PNG")
+    return out.getvalue()
+
+
+def decode(data: bytes) -> Images:
+    """Its pixels."""
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def read_cifar(folder: Path) -> Data:
+    """The first `IMAGES` training images of classes 60 to 99, by their folders."""
+    images, labels, names = [], [], dict[str, int]()
+    for path in sorted(folder.glob("classes_[6-9]*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                part, *rest = name.split("/")
+                if part == "train" and len(rest) == 2 and rest[1]:
+                    images.append(archive.read(name))
+                    labels.append(names.setdefault(rest[0], len(names)))
+    some = np.random.default_rng(0).permutation(len(images))[:IMAGES]
+    return np.stack([decode(images[row]) for row in some]), np.array(labels)[some]
+
+
+def read_mnist(folder: Path) -> Data:
+    """The first `IMAGES` training images."""
+    images, labels = (read_idx(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels"))
+    return images[:IMAGES, :, :, None], labels[:IMAGES].astype(np.int64)
+
+
+def read_digits() -> Data:
+    """All digits of scikit-learn, 8 pixels."""
+    found = load_digits()
+    return (found.images * 15).astype(np.uint8)[..., None], found.target.astype(np.int64)
+
+
+if __name__ == "__main__":
+    main()
