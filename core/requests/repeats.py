@@ -23,7 +23,7 @@ from core.protocol.report import BatchReport, DuplicatesPolicy, Repeats
 from core.requests import retries
 
 ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
-"""Standings with which a task is the answer to a batch of the same content, the best first; with all others it is learned."""
+"""Standings with which a task answers a batch of the same content, the best first; with others the batch is learned."""
 
 
 @dataclass(frozen=True)
