@@ -13,7 +13,7 @@ from perennial.guard import shell_word
 from perennial.text import one_line
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Task, Version
+    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Repeats, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -75,6 +75,15 @@ CREATED_WITH = ("architecture", "base", "description", "image", "recipe", "scena
 def duration(seconds: float) -> str:
     """Return a duration of at least a second: "40 s", "3 min"."""
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
+
+
+def repeated(model: str, repeats: Repeats) -> str:
+    """Say that a model has a batch already, and where that stands."""
+    version = f", version {repeats.version}" if repeats.version is not None else ""
+    return (
+        f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is not learned again. "
+        "`--again` learns it once more."
+    )
 
 
 def held(model: Model, version: Version, entry: Attention | None) -> str:
