@@ -47,7 +47,8 @@ def source() -> str:
     own = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
-    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(own), "## Commands of the service", ""]
+    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(own)]
+    lines += ["## Commands of the service", ""]
     lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
     return "\n".join(lines).rstrip() + "\n"
 

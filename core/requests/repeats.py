@@ -12,7 +12,7 @@ each other, one is refused.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from core.db.tables import Job, Model, Task
@@ -44,20 +44,25 @@ class Same:
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
-    """The tasks of a model with the content of a batch: the answer first, the others from the newest."""
-    older = Task.content_sha256.is_(None) & (Task.sha256 == sent.sha256) & Task.data_deleted_at.is_(None)
-    is_same = older
-    if sent.directory.content is not None:
-        is_same = or_(Task.content_sha256 == sent.directory.content, older)
-    query = select(Task).where(Task.model_id == model.id, is_same).order_by(Task.number.desc())
-    found = [
-        task
-        for task in session.scalars(query.execution_options(populate_existing=True))
-        if task.content_sha256 is not None or _is_read_alike(task.report, sent)
-    ]
+    """The tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
+    query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
+    return ranked(session, model, sent, session.scalars(query).all())
+
+
+def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
+    """Whether a row is a task of a model with the content of a batch, as far as SQL can say: `ranked` says the rest."""
+    older = and_(Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None))
+    content = sent.directory.content
+    known = older if content is None else or_(Task.content_sha256 == content, older)
+    return and_(Task.model_id == model.id, known)
+
+
+def ranked(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
+    """Where the tasks found stand: the one that answers comes first, the others from the newest."""
+    found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
     where = standings(session, model.id, found)
     same = [Same(task, where[task.number]) for task in found]
-    return sorted(same, key=lambda one: _rank(one.standing))
+    return sorted(same, key=lambda one: (_rank(one.standing), -one.task.number))
 
 
 def _rank(standing: Standing) -> int:
@@ -90,13 +95,12 @@ def to_json(same: Same, job: Job) -> Repeats:
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def next_turn(session: Session, model: Model, content: str | None) -> int | None:
+def next_turn(same: Sequence[Same], content: str | None) -> int | None:
     """The number of a new task among those of its model with the same content, from 0; None: it has no digest."""
     if content is None:
         return None
-    mine = Task.model_id == model.id, Task.content_sha256 == content
-    last = session.scalar(select(func.max(Task.content_turn)).where(*mine))
-    return 0 if last is None else last + 1
+    turns = (one.task.content_turn for one in same)
+    return 1 + max((turn for turn in turns if turn is not None), default=-1)
 
 
 def forget(task: Task) -> None:

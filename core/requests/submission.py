@@ -160,6 +160,7 @@ class BatchInModel:
         row: the model's columns, from which the plan was made.
         names: class names beside the known ones.
         expected_s: seconds that the job is expected to take.
+        same: the tasks that have the same content.
         repeats: the task that it would be answered with; None: it would be learned.
     """
 
@@ -167,6 +168,7 @@ class BatchInModel:
     plan: Plan
     names: Compared
     expected_s: float | None
+    same: list[repeats.Same]
     repeats: Repeats | None
 
     @property
@@ -248,6 +250,7 @@ class Submission:
                 *there.resolved.warnings,
                 *batch_report.warnings(found, there.names),
                 *batch_report.warn_of_few(found, there.names),
+                *self._warn_of_repeats(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
         }
@@ -278,13 +281,14 @@ class Submission:
             if repeated is not None:
                 return repeated
             # Planned again only where the model has changed meanwhile, as by another batch: it costs ten statements.
-            unchanged = _columns(model) == there.row and not same
+            unchanged = _columns(model) == there.row
             plan = there.plan if unchanged else self.planned(session, model, self._read_past(session, model))
             resolved, found = plan.resolved, self.batch.directory
             report = batch_report.report(found, there.names, self.batch.duplicates_policy)
-            warnings = [*resolved.warnings, *batch_report.warnings(found, there.names)]
+            again = self._warn_of_repeats(same, there.expected_s)
+            warnings = [*resolved.warnings, *batch_report.warnings(found, there.names), *again]
             task = _task(model, self.batch, task_id, report, warnings, now)
-            task.content_turn = repeats.next_turn(session, model, task.content_sha256)
+            task.content_turn = repeats.next_turn(same, task.content_sha256)
             job = jobs.new_job(model, task, override, resolved.recipe, now)
             job.warnings = plan.missing
             session.add(task)
@@ -423,13 +427,12 @@ class Submission:
             found = self.batch.directory
             images = (found.n_train, past.held_out + found.n_test)
             expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
-            plan.resolved.warnings.extend(self._warn_of_repeats(past, expected_s))
             row = _columns(model)
             answered = None if self.batch.again else repeats.answer_of(past.same)
             said = answered and repeats.to_json(answered, repeats.job_of(session, answered))
         # Not in a transaction that locks the model: it may take a second.
         names = compare(self.batch.directory.classes, known)
-        return BatchInModel(row, plan, names, expected_s, said)
+        return BatchInModel(row, plan, names, expected_s, past.same, said)
 
     def planned(self, session: Session, model: Model, past: _Past) -> Plan:
         """The recipe of the batch, with everything that a person should know about the batch in this model.
@@ -456,17 +459,20 @@ class Submission:
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
 
     def _read_past(self, session: Session, model: Model) -> _Past:
-        sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(Task.model_id == model.id)
-        learned, held_out = session.execute(sums).one()
+        mine = Task.model_id == model.id
+        sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
+        has_same = repeats.is_same(model, self.batch.sent)
+        rows = session.execute(select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))).all()
+        same = [row[2] for row in rows if row[2] is not None]
         # PostgreSQL gives a sum as a Decimal.
-        same = repeats.find_same(session, model, self.batch.sent)
-        return _Past(int(learned or 0), int(held_out or 0), same)
+        learned, held_out = int(rows[0][0] or 0), int(rows[0][1] or 0)
+        return _Past(learned, held_out, repeats.ranked(session, model, self.batch.sent, same))
 
-    def _warn_of_repeats(self, past: _Past, expected_s: float | None) -> list[str]:
+    def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.answer_of(past.same) is not None:
+        if not again and repeats.answer_of(same) is not None:
             return []
-        return repeats.warn_of(past.same, again=again, size=size, expected_s=expected_s)
+        return repeats.warn_of(same, again=again, size=size, expected_s=expected_s)
 
 
 def _replayed(replay: idempotency.Replay) -> Done[Any]:

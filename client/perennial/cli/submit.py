@@ -36,7 +36,9 @@ WORTH_SAYING_S = 10.0
 @click.option("--name", metavar="NAME", help="Name of the batch; default: that of the file or folder.")
 @RECIPE
 @click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
-@click.option("--again", is_flag=True, help="Learn it once more where the model has it: its images weigh twice.")
+@click.option(
+    "--again", is_flag=True, help="Learn it once more where the model has it: its images weigh twice."
+)
 @click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")

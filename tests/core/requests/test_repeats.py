@@ -1,6 +1,5 @@
 """A batch whose content a task of its model has: which standings answer it, which learn it, and races."""
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,14 @@ from sqlalchemy.exc import IntegrityError
 
 from core.db.session import Database
 from core.db.states import State
-from core.db.tables import Job, Task, Version
+from core.db.tables import Job, Task
 from core.line.standing import Standing
 from core.requests import tasks
 from core.requests.idempotency import Request
 from tests.core.at_once import run_at_once
 from tests.core.requests.batches import batch
 from tests.core.requests.conftest import Office
+from tests.core.rows import make_version_row
 
 pytestmark = pytest.mark.usefixtures("model")
 CONTENT = "c" * 64
@@ -133,13 +133,8 @@ def hold(office: Office) -> None:
     settle(office, "held", State.SUCCEEDED, version=1)
     with office.db.write() as session:
         job = session.scalars(select(Job)).one()
-        common: dict[str, Any] = {"status": "held", "gate": {}, "manifest": {}, "bytes": 0, "bytes_new": 0}
-        session.add(
-            Version(
-                id="ver_1", model_id=job.model_id, number=1, parent=0, task_number=1, job_id=job.id,
-                warnings=[], created_at=1.0, **common,
-            )
-        )  # fmt: skip
+        given: dict[str, Any] = {"task_number": 1, "job_id": job.id, "status": "held"}
+        session.add(make_version_row("ver_1", job.model_id, **given))
 
 
 def test_a_held_batch_is_retried_with_another_recipe_and_only_then(office: Office) -> None:
@@ -215,4 +210,4 @@ def test_an_upload_that_is_known_leaves_nothing_in_the_store(office: Office) -> 
     sent = batch(office.folder, 1, content=CONTENT)
     office.submission(sent).submit()
     assert {info.key for info in office.store.list("")} == before
-    assert os.path.exists(sent.path)
+    assert sent.path.exists()
