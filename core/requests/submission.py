@@ -271,9 +271,10 @@ class Submission:
         """
         override = stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        there = self.in_model()  # fail before bytes move
-        if there.repeats is not None and (known := self._answer_known(there)) is not None:
+        found = self._look(plans_known=False)  # fail before bytes move
+        if found is None and (known := self._answer_known()) is not None:
             return known
+        there = found or self.in_model()
 
         def add(session: Session, model: Model, now: float) -> Done[Accepted]:
             same = repeats.find_same(session, model, self.batch.sent)
@@ -312,7 +313,7 @@ class Submission:
 
         return self.commit(there, archive_key(task_id), add, self.upload)
 
-    def _answer_known(self, there: BatchInModel) -> Done[Accepted] | None:
+    def _answer_known(self) -> Done[Accepted] | None:
         """Answer a batch that repeats a task, without its archive; None: there is no such task any more."""
         db, spent = self.db, self.upload
         with db.write() as session:
@@ -320,7 +321,7 @@ class Submission:
             replay = idempotency.replayed(session, self.actor, self.repeat, now)
             if replay is not None:
                 return _replayed(replay)
-            model = find_model(session, self.actor, there.model_id, lock=True)
+            model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_same(session, model, self.batch.sent)
             done = self._repeated(session, model, same, now)
             if done is None:
@@ -419,16 +420,24 @@ class Submission:
 
     def in_model(self) -> BatchInModel:
         """What the batch is in its model as that is now. Raises as `preview`."""
+        found = self._look(plans_known=True)
+        assert found is not None
+        return found
+
+    def _look(self, *, plans_known: bool) -> BatchInModel | None:
+        """The same; None where a task answers the batch, and it is to be planned only if none does."""
         with self.db.read() as session:
             model = find_model(session, self.actor, self.model)
             past = self._read_past(session, model)
+            answered = None if self.batch.again else repeats.answer_of(past.same)
+            if answered is not None and not plans_known:
+                return None
             plan = self.planned(session, model, past)
             known = batch_report.known_classes(session, model)
             found = self.batch.directory
             images = (found.n_train, past.held_out + found.n_test)
             expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
             row = _columns(model)
-            answered = None if self.batch.again else repeats.answer_of(past.same)
             said = answered and repeats.to_json(answered, repeats.job_of(session, answered))
         # Not in a transaction that locks the model: it may take a second.
         names = compare(self.batch.directory.classes, known)
