@@ -259,9 +259,11 @@ function addAll(files, areFolders = []) {
 
 async function submitted(batch, recipe) {
   const name = batch.name.value.trim();
-  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe });
+  const own = Object.keys(recipe).length ? recipe : undefined; // a form that is left as it is says nothing of the recipe
+  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe: own });
+  const query = { ...batch.reading, ...(form.elements.namedItem("again").checked && { again: "true" }) };
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
-  const answer = await fetch(`${at.tasks}?${new URLSearchParams(batch.reading)}`, { method: "POST", body, headers });
+  const answer = await fetch(`${at.tasks}?${new URLSearchParams(query)}`, { method: "POST", body, headers });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
   return told.job.id;

@@ -438,7 +438,9 @@ class Submission:
             images = (found.n_train, past.held_out + found.n_test)
             expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
             row = _columns(model)
-            said = answered and repeats.to_json(answered, repeats.job_of(session, answered))
+            said = None
+            if answered is not None:
+                said = repeats.to_json(answered, repeats.job_of(session, answered))
         # Not in a transaction that locks the model: it may take a second.
         names = compare(self.batch.directory.classes, known)
         return BatchInModel(row, plan, names, expected_s, past.same, said)
