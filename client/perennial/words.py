@@ -86,8 +86,8 @@ def repeated(model: str, repeats: Repeats) -> str:
     )
 
 
-def held(model: Model, version: Version, entry: Attention | None) -> str:
-    """Why a version is held, and how to go on."""
+def held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
+    """Why a version is held, and how to go on. job: that made it."""
     production = model.aliases.get("production")
     first = one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
@@ -97,8 +97,19 @@ def held(model: Model, version: Version, entry: Attention | None) -> str:
         if model.on_held == "stop"
         else "go on without it. You can choose one of"
     )
-    rest = [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else []
+    rest = (
+        [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else _retry(job)
+    )
     return "\n".join([first, *(f"  {reason}" for reason in reasons(version)), *rest])
+
+
+def _retry(job: str) -> list[str]:
+    try:
+        return [
+            f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} --recipe '{{}}'"
+        ]
+    except BadAnswer:  # an id that no shell may see
+        return []
 
 
 def attention(model: str, entry: Attention | None) -> list[str]:

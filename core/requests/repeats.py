@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
-from core.db.tables import Job, Model, Task
+from core.db.tables import Job, Model, Task, Version
 from core.ingest.inspect import Directory
 from core.line import words
 from core.line.standing import Standing, standings
@@ -37,10 +37,20 @@ class Sent:
 
 @dataclass(frozen=True)
 class Same:
-    """A task with the same content, and where it stands."""
+    """A task with the same content, and where it stands.
+
+    Attributes:
+        is_held: its newest version is held; of one that was skipped too, since its model goes on without held ones.
+    """
 
     task: Task
     standing: Standing
+    is_held: bool
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a batch is answered with it."""
+        return self.standing in ANSWERS or self.is_held
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
@@ -61,12 +71,27 @@ def ranked(session: Session, model: Model, sent: Sent, found: Sequence[Task]) ->
     """Where the tasks found stand: the one that answers comes first, the others from the newest."""
     found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
     where = standings(session, model.id, found)
-    same = [Same(task, where[task.number]) for task in found]
-    return sorted(same, key=lambda one: (_rank(one.standing), -one.task.number))
+    held = {number for number, standing in where.items() if standing is Standing.HELD}
+    held |= _held_versions(
+        session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
+    )
+    same = [Same(task, where[task.number], task.number in held) for task in found]
+    return sorted(same, key=lambda one: (_rank(one), -one.task.number))
 
 
-def _rank(standing: Standing) -> int:
-    return ANSWERS.index(standing) if standing in ANSWERS else len(ANSWERS)
+def _rank(same: Same) -> int:
+    if same.standing in ANSWERS:
+        return ANSWERS.index(same.standing)
+    return len(ANSWERS) + (not same.is_answer)
+
+
+def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
+    """Those of some tasks whose newest version is held."""
+    if not numbers:
+        return set()
+    mine = Version.model_id == model.id, Version.task_number.in_(numbers)
+    rows = session.execute(select(Version.task_number, Version.status).where(*mine).order_by(Version.number))
+    return {number for number, status in {row[0]: row[1] for row in rows}.items() if status == "held"}
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
@@ -78,7 +103,7 @@ def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
 
 def answer_of(same: Sequence[Same]) -> Same | None:
     """The task that a batch is answered with; None: it is learned."""
-    return same[0] if same and same[0].standing in ANSWERS else None
+    return same[0] if same and same[0].is_answer else None
 
 
 def job_of(session: Session, same: Same) -> Job:

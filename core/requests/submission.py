@@ -24,6 +24,7 @@ from core.ingest.inspect import Directory
 from core.line import line
 from core.line.outlook import outlook
 from core.line.standing import Standing
+from core.line.words import can_relearn
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import Accepted
 from core.protocol.catalogue import Catalogue
@@ -348,7 +349,9 @@ class Submission:
             return None
         job, is_new = repeats.job_of(session, known), False
         said = repeats.to_json(known, job)
-        if known.standing is Standing.HELD and self._is_other_recipe(model, job):
+        if known.is_held and self._is_other_recipe(model, job):
+            if not can_relearn(known.task):
+                return None  # its images are gone, and here they are
             override = stored_override(self.catalogue, self.batch.override)
             asked = retries.Again(
                 session, self.actor, self.catalogue, model, known.task, job, override, now, self.admission

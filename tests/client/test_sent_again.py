@@ -137,7 +137,12 @@ def test_batches_in_a_folder_are_put_where_they_belong(
     (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
     assert run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
     assert sorted(path.name for path in (inbox / "held").iterdir()) == ["young.zip", "young.zip.txt"]
-    assert "perennial promote inbox 3" in (inbox / "held" / "young.zip.txt").read_text()
+    assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
+    unpack(archives[3], inbox / "again")
+    assert (
+        run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
+    )  # still held, and not learned
+    assert (inbox / "held" / "again.txt").exists()
     assert (inbox / "learned" / "2-a.zip").exists()
     assert len(list(client.tasks.list("inbox"))) == 3
     capsys.readouterr()

@@ -130,7 +130,7 @@ class AsyncJobHandle:
             where = path("models", job.model, "versions", whole_number(job.version, "version"))
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(held(model, version, entry), job, entry)
+            return GateHeld(held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
         said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")

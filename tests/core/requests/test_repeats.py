@@ -128,12 +128,12 @@ def test_another_model_or_content_learns(office: Office) -> None:
     assert office.submission(given, "fish").submit().status == 202
 
 
-def hold(office: Office) -> None:
+def hold(office: Office, status: str = "held") -> None:
     """Let the newest job have made a version that its gate held, of which the images are kept."""
     settle(office, "held", State.SUCCEEDED, version=1)
     with office.db.write() as session:
         job = session.scalars(select(Job)).one()
-        given: dict[str, Any] = {"task_number": 1, "job_id": job.id, "status": "held"}
+        given: dict[str, Any] = {"task_number": 1, "job_id": job.id, "status": status}
         session.add(make_version_row("ver_1", job.model_id, **given))
 
 
@@ -149,6 +149,27 @@ def test_a_held_batch_is_retried_with_another_recipe_and_only_then(office: Offic
     again = send(office, 3, recipe={"epochs": 4})
     assert (again.job, again.answer["repeats"]["standing"]) == (found.job, "queued")
     assert list_numbers(office) == [1]
+
+
+@pytest.mark.parametrize(("status", "answered"), [("held", True), ("published", False)])
+def test_a_skipped_batch_is_answered_where_its_version_is_held(
+    status: str, answered: bool, office: Office
+) -> None:
+    first = send(office)
+    hold(office, status)
+    settle(office, "skipped", State.SUCCEEDED, version=1)
+    found = send(office, 1)
+    assert (found.job == first.job, found.status == 200) == (answered, answered)
+    assert list_numbers(office) == ([1] if answered else [1, 2])
+
+
+def test_a_held_batch_whose_images_are_gone_is_learned_with_another_recipe(office: Office) -> None:
+    send(office)
+    hold(office)
+    with office.db.write() as session:
+        session.execute(update(Task).values(archive_key=None, train_sha256=None))
+    assert send(office, 1).status == 200
+    assert send(office, 2, recipe={"epochs": 4}).answer["task"]["number"] == 2
 
 
 def test_a_check_says_what_a_submit_would_answer(office: Office) -> None:
