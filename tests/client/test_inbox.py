@@ -90,7 +90,7 @@ def test_a_link_in_a_batch_is_found_and_not_followed(tmp_path: Path) -> None:
     lay(tmp_path, "a/cat/1.png")
     (tmp_path / "a" / "dog").symlink_to(secret.parent)
     (batch,) = inbox.find_batches(tmp_path)
-    assert batch.link == "dog"
+    assert batch.problem == "It holds a link, a/dog: links are not followed."
     assert not any("1.png" in name and "dog" in name for name, *_ in batch.state)
 
 

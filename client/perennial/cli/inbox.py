@@ -28,8 +28,8 @@ class InUse(PerennialError):
     """Another process has the folder."""
 
 
-class HoldsLink(ConfigError):
-    """A batch holds a link."""
+class Unsendable(ConfigError):
+    """A batch holds a link, or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Found:
     Attributes:
         changed_at: when something in it last changed, in seconds since 1970.
         state: names, sizes and times of all that is in it; equal states: it is unchanged.
-        link: the first link in it; None: it holds none.
+        problem: why it cannot be sent: a link in it, or a folder that cannot be read.
     """
 
     path: Path
     changed_at: float
     state: tuple[tuple[str, int, int, int], ...]
     is_marked: bool
-    link: str | None
+    problem: str | None = None
 
     def is_whole(self, quiet_s: float) -> bool:
         """Whether it is marked, or was not changed for some seconds."""
@@ -70,18 +70,21 @@ def find_batches(folder: Path) -> list[Found]:
 
 def look_at(path: Path) -> Found | None:
     """A batch as it is now; None: it is gone."""
-    state, latest, link = [], 0.0, None
+    state, latest, problem = [], 0.0, None
     try:
-        for name, seen in _walk(path):
-            latest = max(latest, seen.st_mtime, seen.st_ctime)
-            state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
-            if stat.S_ISLNK(seen.st_mode):
-                link = link or name
+        try:
+            for name, seen in _walk(path):
+                latest = max(latest, seen.st_mtime, seen.st_ctime)
+                state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
+                if stat.S_ISLNK(seen.st_mode):
+                    problem = problem or f"It holds a link, {path.name}/{name}: links are not followed."
+        except PermissionError as error:
+            problem = f"It cannot be read: {error.filename}: {error.strerror}."
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except FileNotFoundError:
         return None
-    return Found(path, latest, tuple(sorted(state)), is_marked, link)
+    return Found(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -41,7 +41,15 @@ OF_THE_BATCH = (ArchiveRejected, ConfigError, Conflict, Invalid, TooLarge)
 """Refusals that a batch would meet again."""
 STOPPED_BY = ("held", "failed", "rejected")
 """What a job waits for that only a person settles."""
-WORST = (Exit.FAILED, Exit.REJECTED, Exit.HELD, Exit.CANCELLED, Exit.UNAVAILABLE, Exit.STILL_RUNNING)
+WORST = (
+    Exit.ERROR,
+    Exit.FAILED,
+    Exit.REJECTED,
+    Exit.HELD,
+    Exit.CANCELLED,
+    Exit.UNAVAILABLE,
+    Exit.STILL_RUNNING,
+)
 """The exit status of several batches is the first of these that one of them has."""
 
 
@@ -118,6 +126,7 @@ class Watch:
     Attributes:
         sent: batches under way, by name.
         ends: exit statuses of those that are settled.
+        stuck: batches that could not be moved, as they were then; they are left until they change.
         away: the last error that was not a batch's fault; None: the service answers.
     """
 
@@ -129,6 +138,7 @@ class Watch:
     quiet_s: float
     sent: dict[str, Sent] = field(default_factory=dict)
     ends: set[Exit] = field(default_factory=set)
+    stuck: dict[str, Found] = field(default_factory=dict)
     away: PerennialError | None = None
 
     @property
@@ -151,7 +161,8 @@ class Watch:
         self.away = None
         try:
             for batch in inbox.find_batches(self.folder):
-                if batch.path.name not in self.sent and batch.is_whole(self.quiet_s):
+                name = batch.path.name
+                if name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s):
                     self._send(batch)
             for name, one in list(self.sent.items()):
                 one.job = one.handle.refresh()
@@ -165,8 +176,8 @@ class Watch:
     def _send(self, batch: Found) -> None:
         path = batch.path
         try:
-            if batch.link is not None:
-                raise inbox.HoldsLink(f"It holds a link, {path.name}/{batch.link}: links are not followed.")
+            if batch.problem is not None:
+                raise inbox.Unsendable(batch.problem)
             handle = self.client.submit(self.model, path, name=_name_of(path), recipe=self.recipe)
         except NoKey:
             raise
@@ -181,6 +192,14 @@ class Watch:
         self.sent[path.name] = Sent(batch, handle, handle.job)
 
     def _settle(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+        try:
+            self._put_away(batch, error, job)
+        except OSError as problem:
+            self.stuck[batch.path.name] = batch
+            self.ends.add(Exit.ERROR)
+            complain(one_line(f"{batch.path} cannot be moved: {problem.strerror or problem}."))
+
+    def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         now = inbox.look_at(batch.path)
         if now is None:
             self._tell(batch.path.name, "gone", "somebody has taken it away")
