@@ -91,7 +91,8 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
     rows = session.execute(select(Version.task_number, Version.status).where(*mine).order_by(Version.number))
-    return {number for number, status in {row[0]: row[1] for row in rows}.items() if status == "held"}
+    newest = {number: status for number, status in rows if number is not None}
+    return {number for number, status in newest.items() if status == "held"}
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:

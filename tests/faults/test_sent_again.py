@@ -6,15 +6,17 @@ The command line sends, something interrupts it, and a second machine sends the 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -24,7 +26,6 @@ import httpx2
 import pytest
 from fault_proxy import FaultProxy
 from running_site import API, MODEL, ROOT, Site, batch, site
-from upload_sites import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 WORKER = "one"
@@ -70,21 +71,35 @@ class Story:
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx2.get(f"{self.site.url}/v1{path}", headers=headers, timeout=60).json()
 
+    def count_tasks(self, model: str) -> int:
+        return len(self.get(f"/models/{model}/tasks?limit=100")["items"])
+
     def has_task(self, model: str) -> bool:
-        return bool(self.get(f"/models/{model}/tasks")["items"])
+        return self.count_tasks(model) > 0
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """No job begins in the block: the worker's processes stand still."""
-        frozen = self.site.processes[WORKER]
-        found = [frozen, *frozen.children(recursive=True)]
-        for process in found:
-            process.send_signal(signal.SIGSTOP)
+        """No job begins in the block: the worker is away."""
+        worker = self.site.processes[WORKER]
+        worker.terminate()
+        worker.wait(PATIENCE_S)
         try:
             yield
         finally:
-            for process in found:
-                process.send_signal(signal.SIGCONT)
+            self.site.start(WORKER)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition; a service that is away meets none."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._meets(condition):
+            assert time.monotonic() < deadline, (self.site.folder / f"{API}.log").read_text()[-3000:]
+            time.sleep(0.05)
+
+    @staticmethod
+    def _meets(condition: Callable[[], bool]) -> bool:
+        with suppress(httpx2.TransportError):
+            return condition()
+        return False
 
     def arm(self, point: str) -> None:
         (self.site.points / point).write_text("")
@@ -92,13 +107,10 @@ class Story:
     def revive(self) -> None:
         """Start again what has died, and wait until it answers."""
         self.site.revive()
-        until(self.is_ready, self.site)
+        self.until(self.is_ready)
 
     def is_ready(self) -> bool:
-        try:
-            return httpx2.get(f"{self.site.url}/readyz", timeout=5).status_code == 200
-        except httpx2.TransportError:
-            return False
+        return httpx2.get(f"{self.site.url}/readyz", timeout=5).status_code == 200
 
     def until_dead(self, name: str) -> None:
         self.site.processes[name].wait(PATIENCE_S)
@@ -122,7 +134,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         found = Story(made, made.prepare(), tmp_path_factory.mktemp("machines"))
         for name in (API, WORKER):
             made.start(name)
-        until(found.is_ready, made)
+        found.until(found.is_ready)
         yield found
         for process in found.sent:
             if process.poll() is None:
@@ -253,13 +265,13 @@ def kill_worker_after_publish(story: Story, sent: Sent) -> None:
 def restart(story: Story, sent: Sent) -> None:
     """The whole service is restarted, and the machine that sent with it."""
     process = story.command("submit", sent.model, sent.zipped)
-    until(lambda: story.has_task(sent.model), story.site)
+    story.until(lambda: story.has_task(sent.model))
     process.kill()
     process.wait()
     story.site.stop()
     for name in (API, WORKER):
         story.site.start(name)
-    until(story.is_ready, story.site)
+    story.until(story.is_ready)
 
 
 INTERRUPTIONS: list[Callable[[Story, Sent], None]] = [
@@ -297,7 +309,7 @@ def test_two_machines_at_once_send_one_task(story: Story, sent: Sent) -> None:
             story.command("submit", sent.model, file, machine=machine)
             for machine, file in (("a", sent.zipped), ("b", sent.folder))
         ]
-        until(lambda: story.has_task(sent.model), story.site)
+        story.until(lambda: story.has_task(sent.model))
     for process in both:
         out, told = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, out + told
@@ -310,9 +322,11 @@ def test_the_line_of_cron_learns_each_night_once_with_a_service_that_restarts(
     """Ten nights of the how-to's command: what is there in the evening is learned, whatever was lost meanwhile."""
     how_to = (ROOT / "docs" / "howto" / "retrain-on-a-schedule.md").read_text()
     (line,) = [one for one in how_to.splitlines() if one.startswith("30 2 * * *")]
-    assert "perennial watch-folder inbox nightly --once" in line
     inbox = tmp_path / "inbox"
     inbox.mkdir()
+    places = {"inbox": str(inbox), "nightly": sent.model}
+    command = [places.get(word, word) for word in shlex.split(line.partition(" perennial ")[2])]
+    assert command[0] == "watch-folder" and str(inbox) in command
     nights = 10
     for night in range(nights):
         with zipfile.ZipFile(sent.zipped) as archive:  # of each night other labels
@@ -321,19 +335,17 @@ def test_the_line_of_cron_learns_each_night_once_with_a_service_that_restarts(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(name))
         (inbox / f"night-{night}" / ".done").touch()
-        process = story.command("watch-folder", str(inbox), sent.model, "--once")
+        process = story.command(*command)
         if night % 3 == 1:  # the service goes away in the night, and nobody is there
-            until(
-                lambda night=night: len(story.get(f"/models/{sent.model}/tasks")["items"]) > night, story.site
-            )
+            story.until(lambda night=night: story.count_tasks(sent.model) > night)
             process.kill()
             process.communicate()
             story.site.stop()
-            assert story.run("watch-folder", str(inbox), sent.model, "--once")[0] == 5
+            assert story.run(*command)[0] == 5
             for name in (API, WORKER):
                 story.site.start(name)
-            until(story.is_ready, story.site)
-            process = story.command("watch-folder", str(inbox), sent.model, "--once")
+            story.until(story.is_ready)
+            process = story.command(*command)
         out, told = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, out + told
     tasks = story.get(f"/models/{sent.model}/tasks?limit=100")["items"]
