@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from perennial.cli.exits import MEANINGS
 from perennial.cli.main import COMMANDS, Perennial, cli
 from tools import commands
 
@@ -31,17 +32,6 @@ warnings and
 
 | exit status | means |
 | --- | --- |
-| 0 | done |
-| 1 | an error |
-| 2 | wrong usage |
-| 3 | not found |
-| 4 | no key, or it may not do this |
-| 5 | the service does not answer, or asks to come later |
-| 10 | the version is held by the gate |
-| 11 | the batch is rejected |
-| 12 | the job failed |
-| 13 | the job was cancelled |
-| 130 | interrupted; a job that was followed goes on |
 """
 
 
@@ -56,7 +46,9 @@ def source() -> str:
     assert isinstance(cli, Perennial)
     own = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
-    lines = [HEAD, "## Commands of the client", "", *_sections(own), "## Commands of the service", ""]
+    statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
+    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(own)]
+    lines += ["## Commands of the service", ""]
     lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
     return "\n".join(lines).rstrip() + "\n"
 

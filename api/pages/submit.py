@@ -45,7 +45,7 @@ FIELDS = 300
 FILES = 20
 """Named in the commands."""
 Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
-_PLAIN = ("name", "do", "conflicts")
+_PLAIN = ("name", "do", "conflicts", "again")
 
 
 @router.get(PATH)
@@ -100,8 +100,14 @@ async def check(
     found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, catalogue(), actor, found, given))
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
-    override = {} if form.errors else form.patch
-    asked = Asked(found["id"], validate="only", conflicts_policy=_conflicts(given), options=options_in(given))
+    override = None if form.errors else form.patch or None
+    asked = Asked(
+        found["id"],
+        validate="only",
+        conflicts_policy=_conflicts(given),
+        options=options_in(given),
+        again=_is_again(given),
+    )
     order = Order(asked, override, actor, upload, store, bell, catalogue)
     whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.get("upload", ""))
     with upload.place():
@@ -165,15 +171,26 @@ async def _sent(
     kind = await to_thread.run_sync(_kind, file)
     name, options = _name(form.given.get("name", "")), options_in(form.given)
     asked = Asked(
-        model["id"], name, "only" if only else None, conflicts_policy=_conflicts(form.given), options=options
+        model["id"],
+        name,
+        "only" if only else None,
+        conflicts_policy=_conflicts(form.given),
+        options=options,
+        again=_is_again(form.given),
     )
-    order = replace(order, asked=asked, override=form.patch)
+    order = replace(order, asked=asked, override=form.patch or None)
     sent = await order.submission(replace(file, kind=kind, fields={}), None)
     if only:
         return _page(request, _Shown(model, form, report=await to_thread.run_sync(sent.preview)))
-    answer, _ = await to_thread.run_sync(sent.submit)
-    order.bell.ring(answer["job"]["id"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{answer['job']['id']}", 303)
+    done = await to_thread.run_sync(sent.submit)
+    if done.is_new:
+        order.bell.ring(done.job)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{done.job}", 303)
+
+
+def _is_again(given: Mapping[str, str]) -> bool:
+    """Whether a batch is to be learned that the model has."""
+    return given.get("again") == "true"
 
 
 def _kind(file: Received) -> str:

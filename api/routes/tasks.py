@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import structlog
 from anyio import to_thread
@@ -49,6 +49,7 @@ from core.protocol.patch import RecipePatch
 from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
 from core.requests.admission import Admission
+from core.requests.submission import Done
 from core.requests.whole_uploads import Whole
 
 router = make_router("tasks")
@@ -135,6 +136,9 @@ async def _asked(
         str | None, Query(description="Labels stand in the names of files, as `{label}_{number}` says")
     ] = None,
     names: Annotated[str | None, Query(description="The encoding of names in a zip, such as `gbk`")] = None,
+    again: Annotated[
+        bool, Query(description="Learn the batch also where the model has a task of the same content")
+    ] = False,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
@@ -146,7 +150,7 @@ async def _asked(
     options = replace(
         options_in({name: text for name, text in said.items() if text}), layout=layout, one_class=one_class
     )
-    return Asked(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options)
+    return Asked(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again)
 
 
 @router.post(
@@ -154,7 +158,10 @@ async def _asked(
     status_code=202,
     response_model=Accepted | JobOut,
     responses={
-        200: {"model": Report, "description": "`?validate=only`"},
+        200: {
+            "model": Report | Accepted,
+            "description": "`?validate=only`; or the model has a task of the same content, and `repeats` says which",
+        },
         202: {"description": "The task and its job; with `?validate=full` the job alone"},
         **responses(409, 429),
     },
@@ -168,7 +175,7 @@ async def submit(
     bell: Bell,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Submit a batch: it becomes the model's next task."""
+    """Submit a batch: it becomes the model's next task, unless the model has one of the same content."""
     head = upload.head(Limits.of(upload.settings).body_bytes)
     override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
     if asked.validate == "only":
@@ -189,10 +196,10 @@ async def _done(
     if order.asked.validate == "only":
         return json_answer(await to_thread.run_sync(sent.preview))
     if order.asked.validate == "full":
-        check, replay = await to_thread.run_sync(validations.begin, sent)
-        return _accepted(check, check, replay, order.bell)
-    answer, replay = await to_thread.run_sync(sent.submit)
-    return _accepted(answer, answer["job"], replay, order.bell)
+        check = await to_thread.run_sync(validations.begin, sent)
+        return _accepted(check, check.answer, order.bell)
+    done = await to_thread.run_sync(sent.submit)
+    return _accepted(done, done.answer["job"], order.bell)
 
 
 async def _from_upload(order: Order, head: Head) -> Response:
@@ -246,13 +253,13 @@ def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch
     return override if given.recipe is None else given.recipe
 
 
-def _accepted(answer: Accepted | JobOut, job: JobOut, replay: bool, bell: Bell) -> Response:
-    """202 with the task and its job, or with the job of a check alone; a new job wakes a worker."""
-    if not replay:
-        said = "check accepted" if job is answer else "task accepted"
+def _accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
+    """The task and its job, or the job of a check alone; a new job wakes a worker."""
+    if done.is_new and not done.is_replay:
+        said = "check accepted" if job is done.answer else "task accepted"
         log.info(said, model=job["model"], job=job["id"], task=job["task"])
         bell.ring(job["id"])
-    return json_answer(answer, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"}, replay=replay)
+    return json_answer(done.answer, done.status, done.headers, replay=done.is_replay)
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)

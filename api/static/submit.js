@@ -259,11 +259,12 @@ function addAll(files, areFolders = []) {
 
 async function submitted(batch, recipe) {
   const name = batch.name.value.trim();
-  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe });
+  const own = Object.keys(recipe).length ? recipe : undefined; // a form that is left as it is says nothing of the recipe
+  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe: own });
+  const query = { ...batch.reading, ...(form.elements.namedItem("again").checked && { again: "true" }) };
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
-  const query = new URLSearchParams(batch.reading);
-  if (form.elements.namedItem("conflicts").checked) query.set("conflicts", "keep");
-  const answer = await fetch(`${at.tasks}?${query}`, { method: "POST", body, headers });
+  if (form.elements.namedItem("conflicts").checked) query.conflicts = "keep";
+  const answer = await fetch(`${at.tasks}?${new URLSearchParams(query)}`, { method: "POST", body, headers });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
   return told.job.id;

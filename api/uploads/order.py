@@ -34,7 +34,8 @@ _inspections = CapacityLimiter(2)
 
 @dataclass(frozen=True)
 class Asked:
-    """Batch settings of a request. recipe: the override in the header, as JSON; options: of reading its files."""
+    """Batch settings of a request. recipe: the override in the header, as JSON; options: of reading its files; again:
+    learn it also where the model has it."""
 
     model: str
     name: str | None = None
@@ -43,6 +44,7 @@ class Asked:
     conflicts_policy: ConflictsPolicy = "reject"
     recipe: str | None = None
     options: ReadingOptions = field(default_factory=ReadingOptions)
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,19 @@ class Order:
         limits = Limits.of(settings)
         known = cache(partial(submission.read_known_classes, self.upload.db, self.actor, asked.model))
         reading = Reading(asked.options, known)
-        found = await to_thread.run_sync(inspect, file.path, file.kind, limits, reading, limiter=_inspections)
+        look = partial(inspect, file.path, file.kind, limits, reading, asked.duplicates_policy)
+        found = await to_thread.run_sync(look, limiter=_inspections)
+        policy = asked.duplicates_policy
         batch = Batch(
             file.path,
             file.sha256,
             file.size,
             found,
             asked.name,
-            override or {},
+            override,
             asked.duplicates_policy,
             asked.conflicts_policy,
+            asked.again,
         )
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)

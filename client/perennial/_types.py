@@ -13,6 +13,8 @@ from perennial.shapes import Shape
 class Accepted(Shape):
     """A batch that was accepted, and the job that learns it.
 
+    `repeats`: where the model has a task of the same content. That is `task` then, and `job` the one that learns or has
+    learned it; nothing was added, but for a held task that is retried with another recipe.
     `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
     by its base; null: nothing was measured.
     """
@@ -20,6 +22,7 @@ class Accepted(Shape):
     task: Task
     job: Job
     expected_s: float | None = None
+    repeats: Repeats | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -356,6 +359,7 @@ class BatchCheck(Shape):
     recipe: Recipe
     warnings: list[str]
     expected_s: float | None = None
+    repeats: Repeats | None = None
     valid: bool | None
     checked: Literal["names and sizes", "images"]
     n_held_out: int | None
@@ -2150,6 +2154,19 @@ class RecipePatch(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats(Shape):
+    """The task that a batch repeats: it is queued, running, learned or held, and a submit answers with it.
+
+    `version`: that it made; null: none yet.
+    """
+
+    task: int
+    standing: str
+    version: int | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Shape):
     """What `?validate=only` found in the archive's directory."""
 
@@ -2167,6 +2184,7 @@ class Report(Shape):
     recipe: Recipe
     warnings: list[str]
     expected_s: float | None = None
+    repeats: Repeats | None = None
     valid: bool
     checked: Literal["names and sizes"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)

@@ -13,7 +13,7 @@ from perennial.guard import shell_word
 from perennial.text import one_line
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Task, Version
+    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Repeats, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -77,8 +77,17 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
 
 
-def held(model: Model, version: Version, entry: Attention | None) -> str:
-    """Why a version is held, and how to go on."""
+def repeated(model: str, repeats: Repeats) -> str:
+    """Say that a model has a batch already, and where that stands."""
+    version = f", version {repeats.version}" if repeats.version is not None else ""
+    return (
+        f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is not learned again. "
+        "`--again` learns it once more."
+    )
+
+
+def held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
+    """Why a version is held, and how to go on. job: that made it."""
     production = model.aliases.get("production")
     first = one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
@@ -88,8 +97,19 @@ def held(model: Model, version: Version, entry: Attention | None) -> str:
         if model.on_held == "stop"
         else "go on without it. You can choose one of"
     )
-    rest = [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else []
+    rest = (
+        [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else _retry(job)
+    )
     return "\n".join([first, *(f"  {reason}" for reason in reasons(version)), *rest])
+
+
+def _retry(job: str) -> list[str]:
+    try:
+        return [
+            f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} --recipe '{{}}'"
+        ]
+    except BadAnswer:  # an id that no shell may see
+        return []
 
 
 def attention(model: str, entry: Attention | None) -> list[str]:

@@ -1,7 +1,7 @@
 """Before a batch is accepted: what its container's directory says.
 
-Counts, sizes, names, layout and labels, and the kinds of images; none is decoded. The same walk is repeated by
-`ingest`, which gets everything that it needs to find an image again.
+Counts, sizes, names, layout and labels, the kinds of images, and a digest of them; none is decoded. The same walk is
+repeated by `ingest`, which gets everything that it needs to find an image again.
 """
 
 import os
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ArchiveInvalid, ArchiveTooLarge
+from core.ingest.content import digest_content
 from core.ingest.first_look import NOTHING, FirstLook, look_at
 from core.ingest.layout import USUAL, Reading, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
-from core.protocol.report import EntryReason, FileReason, StoredReading
+from core.protocol.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Directory:
     ignored: files left out; layout: `split`, `folders`, `csv`, `table` or `npz`; notes: remarks for a person;
     ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at;
     encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again;
-    bad_entries: the first entries of a label table that were left out; seen: what the images themselves show.
+    bad_entries: the first entries of a label table that were left out; seen: what the images themselves show; content:
+    digest of images and labels, see `core.ingest.content`.
     """
 
     classes: dict[str, int]
@@ -44,6 +46,7 @@ class Directory:
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
     seen: FirstLook = NOTHING
+    content: str | None = None
 
 
 @contextmanager
@@ -56,12 +59,18 @@ def opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUAL) -> Directory:
-    """Read the container's directory of the archive at `path`.
+def inspect(
+    path: Path,
+    media_type: str,
+    limits: Limits,
+    reading: Reading = USUAL,
+    duplicates: DuplicatesPolicy = "keep",
+) -> Directory:
+    """Read the container's directory of the archive at `path`, and every image once for the digest of its content.
 
-    `media_type`: name of its reader, as `sniff` returned it; `reading`: how its files become classes. Raises
-    ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages name the entry. Memory is bounded by the
-    limits: about 300 bytes per entry.
+    `media_type`: name of its reader, as `sniff` returned it; `reading`: how its files become classes; `duplicates`:
+    what becomes of equal images. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages
+    name the entry. Memory is bounded by the limits: about 400 bytes per entry.
     """
     with opened(path) as fd:
         check_size(fd, limits)
@@ -69,7 +78,8 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
         contents = reader.list(fd, limits).laid_out(limits, reading)
         fetch = reader.fetch(fd, contents, limits)
         seen = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
-    seen.require_enough(reading.options.max_bad)
+        seen.require_enough(reading.options.max_bad)
+        content = digest_content(fd, contents, reader.blocks(fd, contents, limits), limits, duplicates)
     layout = contents.layout
     classes, n_train, n_test = layout.counts()
     return Directory(
@@ -88,6 +98,7 @@ def inspect(path: Path, media_type: str, limits: Limits, reading: Reading = USUA
         tuple(layout.bad_entries),
         layout.bad_entries_count,
         seen,
+        content,
     )
 
 

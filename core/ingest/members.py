@@ -7,6 +7,7 @@ read them from a file without parsing.
 import os
 import zlib
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core.errors import ArchiveHostile, ArchiveInvalid
@@ -56,6 +57,10 @@ class SizeMismatch(Exception):
     """A file unpacks to another size than its archive declares."""
 
 
+class Unpackable(Exception):
+    """A member does not unpack to what its archive declares."""
+
+
 def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """The unpacked bytes of one file, never more than `size` + 1 of them held.
 
@@ -91,6 +96,47 @@ def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
         return zlib.decompressobj(-15).decompress(data, most)
     except zlib.error as error:
         raise Damaged("its compressed data is damaged") from error
+
+
+def unpacked(fd: int, members: Members, i: int) -> Iterator[bytes]:
+    """The unpacked bytes of a member in blocks, checked against its size and checksum.
+
+    Raises Unpackable, where the bytes are not what the archive declares.
+    """
+    size, crc, total = members.sizes[i], 0, 0
+    for block in _raw(fd, members, i) if members.methods[i] != DEFLATED else _inflated(fd, members, i):
+        total += len(block)
+        if total > size:
+            raise Unpackable
+        crc = zlib.crc32(block, crc)
+        yield block
+    if total != size or members.crcs[i] not in (NO_CRC, crc):
+        raise Unpackable
+
+
+def _raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
+    at, end = members.offsets[i], members.offsets[i] + members.packed[i]
+    while at < end:
+        block = os.pread(fd, min(_BLOCK, end - at), at)
+        if not block:
+            raise Unpackable
+        at += len(block)
+        yield block
+
+
+def _inflated(fd: int, members: Members, i: int) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(-15)
+    try:
+        for packed in _raw(fd, members, i):
+            rest = packed
+            while rest:
+                yield unpacker.decompress(rest, _BLOCK)
+                rest = unpacker.unconsumed_tail
+                if unpacker.unused_data:
+                    raise Unpackable
+        yield unpacker.flush()
+    except zlib.error as error:
+        raise Unpackable from error
 
 
 def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int) -> None:

@@ -4,7 +4,7 @@ A reader gets bytes that a stranger sent. It believes nothing that it has not ch
 limits, opens no path that the archive names, and raises nothing but typed errors that name the entry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +12,7 @@ from typing import ClassVar
 from core.errors import ArchiveHostile
 from core.ingest.layout import USUAL, Layout, Reading, arrange
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin
+from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin, unpacked
 from core.ingest.names import show
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
@@ -91,6 +91,14 @@ class Reader:
         """
         del limits
         return lambda number, most: read_begin(fd, contents.members, number, most)
+
+    def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
+        """Unpack files of `list` whole: a function of a file's number that gives its bytes in blocks.
+
+        Where the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
+        """
+        del limits
+        return lambda number: unpacked(fd, contents.members, number)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
         """The same contents, and the file in which their offsets count.

@@ -114,12 +114,23 @@ class BatchReport(TypedDict, total=False):
     data: DataReport
 
 
+class Repeats(TypedDict):
+    """The task that a batch repeats: it is queued, running, learned or held, and a submit answers with it.
+
+    `version`: that it made; null: none yet.
+    """
+
+    task: int
+    standing: str
+    version: int | None
+
+
 class BatchFound(TypedDict):
     """The result of a batch's check; `recipe` and refusals are those that a submit would give, and so are `warnings`,
     to which those of new classes with few images are added.
 
     `expected_s`: seconds that the job is expected to take, by the model's earlier jobs, else of one core by its base;
-    null: nothing was measured.
+    null: nothing was measured. `repeats`: a task that a submit would answer with, instead of learning the batch.
     """
 
     sha256: str
@@ -136,6 +147,7 @@ class BatchFound(TypedDict):
     recipe: RecipeOut
     warnings: list[str]
     expected_s: NotRequired[float | None]
+    repeats: NotRequired[Repeats]
 
 
 class Report(BatchFound):

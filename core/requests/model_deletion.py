@@ -10,6 +10,7 @@ from core.db.states import TERMINAL, UNFINISHED, Action
 from core.db.tables import Export, Job, Model, Part, Task, Version
 from core.db.totals import forget_totals
 from core.errors import NotFound
+from core.requests import repeats
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.unused import delete_unused
@@ -68,6 +69,7 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in task.digests if d}
+        repeats.forget(task)
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now
         if task.archive_key is not None and task.id in stopped:

@@ -336,6 +336,8 @@ def _twin(new: Model, task: Task, now: float) -> Task:
         number=number,
         name=task.name,
         sha256=task.sha256,
+        content_sha256=task.content_sha256,
+        content_turn=task.content_turn,
         bytes=task.bytes,
         archive_key=None,
         media_type=task.media_type,

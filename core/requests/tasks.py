@@ -13,6 +13,7 @@ from core.errors import NotFound, WrongState
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import TaskOut, TaskPage
 from core.protocol.manifest import FEATURES, REST
+from core.requests import repeats
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.pages import Page, page
@@ -93,6 +94,7 @@ def _erased(
         move(session, held, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"})
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
+    repeats.forget(task)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now

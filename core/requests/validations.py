@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.db import job_log
 from core.db import jobs as job_rows
 from core.db.kinds import Kind
-from core.db.tables import Job, Model
+from core.db.tables import Model
 from core.ids import new_id
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
@@ -17,20 +17,20 @@ from core.recipe.stored import stored_override
 from core.requests.audit import record
 from core.requests.job_answer import shown
 from core.requests.jobs import beside_the_line
-from core.requests.submission import Submission, archive_key
+from core.requests.submission import Done, Submission, archive_key
 
 
-def begin(submission: Submission) -> tuple[JobOut, bool]:
-    """Queue a job that decodes a batch; returns the job, and whether it is a replay.
+def begin(submission: Submission) -> Done[JobOut]:
+    """Queue a job that decodes a batch.
 
     Raises: as `Submission.submit`.
     """
     batch, there = submission.batch, submission.in_model()
     report = submission.report(there)
-    override = stored_override(submission.catalogue, batch.recipe)
+    override = stored_override(submission.catalogue, batch.override)
     key = archive_key(new_id("job"))
 
-    def add(session: Session, model: Model, now: float) -> tuple[JobOut, Job]:
+    def add(session: Session, model: Model, now: float) -> Done[JobOut]:
         job = beside_the_line(model, Kind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
@@ -41,6 +41,6 @@ def begin(submission: Submission) -> tuple[JobOut, bool]:
         job_rows.made(session, job, now, lines=[line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
-        return shown(session, job), job
+        return Done(shown(session, job), job.id)
 
     return submission.commit(there, key, add)

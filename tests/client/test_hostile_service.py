@@ -35,6 +35,7 @@ COMMANDS = (
     "webhooks rotate wh_1", "webhooks show wh_1", "webhooks rm wh_1", "webhooks disable wh_1", "webhooks enable wh_1",
     "webhooks test wh_1", "webhooks deliveries wh_1", "webhooks redeliver wh_1 dlv_1", "keys list", "keys create ci",
     "keys revoke key_1", "audit", "usage", "usage --by owner",
+    "watch-folder inbox birds --once --quiet 0 --timeout 0.02",
 )  # fmt: skip
 BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
 """Commands that read no body of an answer, and so may end with 0."""
@@ -43,7 +44,7 @@ ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
 SHARE = 5
 """Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
-FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton"}
+FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton", "inbox"}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     work.mkdir()
     for name in ("batch.zip", "photo.png", "base.safetensors"):
         (work / name).write_bytes(b"some bytes")
+    (work / "inbox").mkdir()
+    (work / "inbox" / "batch.zip").write_bytes(b"some bytes")
     monkeypatch.chdir(work)
 
 

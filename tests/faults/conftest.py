@@ -122,14 +122,14 @@ class Backend:
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task, and return the id of its job."""
         batch = self._batch(data, recipe or {})
-        made, _ = Submission(self.db, self.store, self.catalogue, self.actor, model, batch).submit()
+        made = Submission(self.db, self.store, self.catalogue, self.actor, model, batch).submit().answer
         return str(made["job"]["id"])
 
     def check(self, model: str, data: bytes) -> str:
         """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
         asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
-        return str(validations.begin(asked)[0]["id"])
+        return validations.begin(asked).job
 
     def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
         path = self.settings.folder("spool") / f"{time.monotonic_ns()}.zip"

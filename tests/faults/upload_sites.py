@@ -45,7 +45,7 @@ def large_file(path: Path, size: int) -> str:
 
 
 def _write_archive(out: BinaryIO, size: int) -> None:
-    out.write(archive(0, per_class=4))
+    out.write(archive(size, per_class=4))  # of each size another batch
     draw = random.Random(size)
     with zipfile.ZipFile(out, "a") as archived, archived.open("notes.bin", "w", force_zip64=True) as file:
         for begin in range(0, size, MB):
@@ -102,7 +102,7 @@ def client_of(running: Site) -> httpx2.Client:
 def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
     """The upload becomes a batch, and that has the file's digest."""
     answer = client.post(TASKS, json={"upload": where.rpartition("/")[2]}, headers={"Idempotency-Key": where})
-    assert answer.status_code == 202, answer.text
+    assert answer.status_code in (200, 202), answer.text  # 200: an earlier test has sent the same
     assert answer.json()["task"]["sha256"] == sha256
 
 

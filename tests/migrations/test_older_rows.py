@@ -23,13 +23,16 @@ from core.db.tables import (
     Model,
     PredictKey,
     Scrub,
+    Task,
     Upload,
     UserSession,
     Version,
     Webhook,
     Weights,
 )
+from core.ingest.inspect import Directory
 from core.protocol.webhook import EVENTS
+from core.requests import repeats
 from core.requests.jobs import beside_the_line
 from core.settings import Settings
 from core.store.folder import FolderStore
@@ -65,6 +68,7 @@ ADDED: dict[str, dict[str, Row]] = {
         "tasks": dict.fromkeys(("answers_key", "features_sha256", "features_bytes", "features_key")),
     },
     "0030": {"workers": {"answers_since": None}},
+    "0033": {"tasks": {"content_sha256": None, "content_turn": None}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 
@@ -140,6 +144,20 @@ def test_an_older_report_of_a_worker_does_not_say_since_when_the_database_has_an
         workers.report(session, "w", workers.Device("cpu"), 6.0, 2.0)
     migrate.downgrade(older, "0028")
     assert read_rows(older, "SELECT worker, seen_at FROM workers") == [("w", 6.0)]
+
+
+def test_an_older_task_is_known_again_by_its_archive(older: Database) -> None:
+    migrate.upgrade(older)
+    with older.write() as session:
+        task = session.scalars(select(Task).where(Task.data_deleted_at.is_(None))).first()
+        assert task is not None and task.content_sha256 is None
+        model = session.get_one(Model, task.model_id)
+        options = task.report.get("reading", {})
+        found = Directory({"a": 1}, 1, 0, 0, "zip", "folders", False, reading=options, content="c" * 64)
+        policy = task.report.get("duplicates_policy", "keep")
+        same = repeats.find_same(session, model, repeats.Sent(task.sha256, found, policy))
+        assert task.number in {one.task.number for one in same}
+        assert repeats.find_same(session, model, repeats.Sent("f" * 64, found, policy)) == []
 
 
 def test_which_answers_are_sure_is_kept_where_its_column_changes_its_type(older: Database) -> None:

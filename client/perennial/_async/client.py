@@ -99,6 +99,7 @@ class AsyncPerennial:
         name: Name = None,
         recipe: Mapping[str, Any] | None = None,
         drop_duplicates: bool = False,
+        again: bool = False,
         progress: bool | Progress = False,
         **options: Any,
     ) -> AsyncJobHandle:
@@ -109,6 +110,7 @@ class AsyncPerennial:
             name=name,
             recipe=recipe,
             drop_duplicates=drop_duplicates,
+            again=again,
             progress=progress,
             **options,
         )

@@ -43,6 +43,7 @@ class AsyncJobHandle:
         job: what was last known of it.
         task: the task that it learns, where it was just submitted.
         expected_s: seconds that it is expected to take once it begins, where it was just submitted and known.
+        repeats: the task that the batch repeats, where it was just submitted and the model has it already.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class AsyncJobHandle:
         known: types.Job | None = None,
         task: types.Task | None = None,
         expected_s: float | None = None,
+        repeats: types.Repeats | None = None,
     ) -> None:
         self._http, self.id, self.job, self.task = http, job, known, task
-        self.expected_s = expected_s
+        self.expected_s, self.repeats = expected_s, repeats
         self._etag = ""
 
     def __repr__(self) -> str:
@@ -128,7 +130,7 @@ class AsyncJobHandle:
             where = path("models", job.model, "versions", whole_number(job.version, "version"))
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(held(model, version, entry), job, entry)
+            return GateHeld(held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
         said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")

@@ -99,6 +99,7 @@ class Perennial:
         name: Name = None,
         recipe: Mapping[str, Any] | None = None,
         drop_duplicates: bool = False,
+        again: bool = False,
         progress: bool | Progress = False,
         **options: Any,
     ) -> JobHandle:
@@ -109,6 +110,7 @@ class Perennial:
             name=name,
             recipe=recipe,
             drop_duplicates=drop_duplicates,
+            again=again,
             progress=progress,
             **options,
         )

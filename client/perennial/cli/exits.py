@@ -1,4 +1,6 @@
-"""The exit status that an error becomes."""
+"""The exit statuses of all commands, in one place, and which error becomes which."""
+
+from enum import IntEnum
 
 from perennial.errors import (
     ConfigError,
@@ -14,23 +16,56 @@ from perennial.errors import (
     TooManyRequests,
     Unauthorized,
     Unavailable,
+    WaitTimeout,
 )
 
-ERROR, USAGE, NOT_FOUND, AUTH, UNAVAILABLE, HELD, REJECTED, FAILED, CANCELLED = 1, 2, 3, 4, 5, 10, 11, 12, 13
-INTERRUPTED = 130
-_STATUS: tuple[tuple[type[PerennialError], int], ...] = (
-    (GateHeld, HELD),
-    (Rejected, REJECTED),
-    (JobFailed, FAILED),
-    (JobCancelled, CANCELLED),
-    (NotFound, NOT_FOUND),
-    (Unauthorized, AUTH),
-    (Forbidden, AUTH),
-    (NoKey, AUTH),
-    (ServiceUnreachable, UNAVAILABLE),
-    (Unavailable, UNAVAILABLE),
-    (TooManyRequests, UNAVAILABLE),
-    (ConfigError, USAGE),
+
+class Exit(IntEnum):
+    """The exit status of a command."""
+
+    DONE = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    AUTH = 4
+    UNAVAILABLE = 5
+    HELD = 10
+    REJECTED = 11
+    FAILED = 12
+    CANCELLED = 13
+    STILL_RUNNING = 14
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    Exit.DONE: "done",
+    Exit.ERROR: "an error",
+    Exit.USAGE: "wrong usage",
+    Exit.NOT_FOUND: "not found",
+    Exit.AUTH: "no key, or it may not do this",
+    Exit.UNAVAILABLE: "the service does not answer, or asks to come later",
+    Exit.HELD: "the version is held by the gate",
+    Exit.REJECTED: "the batch is rejected",
+    Exit.FAILED: "the job failed",
+    Exit.CANCELLED: "the job was cancelled",
+    Exit.STILL_RUNNING: "the job is still running after `--timeout`; it goes on",
+    Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
+}
+"""What each says, as the documentation and `perennial --help` have it."""
+_STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
+    (GateHeld, Exit.HELD),
+    (Rejected, Exit.REJECTED),
+    (JobFailed, Exit.FAILED),
+    (JobCancelled, Exit.CANCELLED),
+    (WaitTimeout, Exit.STILL_RUNNING),
+    (NotFound, Exit.NOT_FOUND),
+    (Unauthorized, Exit.AUTH),
+    (Forbidden, Exit.AUTH),
+    (NoKey, Exit.AUTH),
+    (ServiceUnreachable, Exit.UNAVAILABLE),
+    (Unavailable, Exit.UNAVAILABLE),
+    (TooManyRequests, Exit.UNAVAILABLE),
+    (ConfigError, Exit.USAGE),
 )
 
 
@@ -38,6 +73,11 @@ class Detached(Exception):
     """Ctrl-C while a job was followed: the job goes on; the message says how to come back."""
 
 
-def status_of(error: PerennialError) -> int:
+def status_of(error: PerennialError) -> Exit:
     """The first that fits, else 1."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), ERROR)
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
+
+
+def listed() -> str:
+    """All of them in one sentence, as `perennial --help` ends."""
+    return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

@@ -9,7 +9,7 @@ from perennial.bars import share, state
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
-from perennial.errors import ServiceUnreachable, Unavailable
+from perennial.errors import ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.words import by_commands, compared, found_in, left_out
@@ -26,12 +26,13 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
         JobEnded: it did not end as it should; what is printed is complete.
         Detached: Ctrl-C; the job goes on.
         ServiceUnreachable, Unavailable: for some minutes nothing answered; a note says how to come back.
+        WaitTimeout: it goes on; a note says the same.
     """
     try:
         job = handle.wait(timeout, progress=True if sys.stderr.isatty() else _Lines(), check=False)
     except KeyboardInterrupt:
         raise Detached(came_away(handle.id)) from None
-    except (ServiceUnreachable, Unavailable) as away:
+    except (ServiceUnreachable, Unavailable, WaitTimeout) as away:
         away.add_note(came_away(handle.id).strip())
         raise
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
@@ -44,6 +45,13 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
         raise error
     if not shell.is_json:
         told(client, job, task)
+
+
+def learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+    """Tell of a job that has made a version which the model has learned, whatever its gate said then."""
+    job = handle.job or handle.refresh()
+    task = handle.task
+    shell.answer(job, lambda: told(client, job, task))
 
 
 def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:

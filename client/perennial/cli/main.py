@@ -1,7 +1,6 @@
 """The command `perennial`: its subcommands, loaded when they are used, and how it ends.
 
-Exit status: 0 done, 1 an error, 2 wrong usage, 3 not found, 4 no key or not allowed, 5 the service does not answer,
-10 held by the gate, 11 rejected, 12 failed, 13 cancelled, 130 interrupted.
+`perennial.cli.exits` has the exit statuses.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import ERROR, INTERRUPTED, Detached, status_of
+from perennial.cli.exits import Detached, Exit, listed, status_of
 from perennial.cli.output import complain
 from perennial.errors import PerennialError
 from perennial.words import by_commands
@@ -31,6 +30,7 @@ COMMANDS = {
     "status": ("session", "Whether the service answers, and what waits for a person."),
     "models": ("models", "Make, list, show, change and delete models."),
     "submit": ("submit", "Send a batch of labelled images and follow its job."),
+    "watch-folder": ("watch_folder", "Send the batches that appear in a folder, one after the other."),
     "uploads": ("uploads", "Large batches that were begun and not submitted: list and remove them."),
     "tasks": ("tasks", "Batches of a model: list, show, and settle what waits."),
     "jobs": ("jobs", "List, follow, pause, cancel and retry jobs."),
@@ -62,7 +62,8 @@ class Perennial(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
             found = getattr(
-                import_module(f"perennial.cli.{COMMANDS[name][0]}"), name.replace("open", "open_")
+                import_module(f"perennial.cli.{COMMANDS[name][0]}"),
+                name.replace("open", "open_").replace("-", "_"),
             )
             return found if isinstance(found, click.Command) else None
         plugin = _plugins().get(name)
@@ -86,38 +87,36 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 @click.command(
-    cls=Perennial, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Perennial,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help=f"Perennial keeps deployed image classifiers current.\n\nExit status: {listed()}.",
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
-    """Perennial keeps deployed image classifiers current.
-
-    Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 key, 5 no answer, 10 held by the gate, 11 rejected,
-    12 failed, 13 cancelled.
-    """
+    """The root of all commands."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; errors are told on standard error."""
     try:
         found: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
-        return found if isinstance(found, int) else 0
+        return found if isinstance(found, int) else Exit.DONE
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stopped:
         _tell_notes(stopped.__cause__ or stopped)
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     except Detached as detached:
         complain(str(detached))
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     except PerennialError as error:
         complain("\n".join(map(_by_commands, str(error).split("\n"))))
         _tell_notes(error)
         return status_of(error)
     except OSError as error:
         complain(f"{error.filename or 'A file'}: {error.strerror or error}")
-        return ERROR
+        return Exit.ERROR
     except UNREADABLE as error:
         if sys.flags.dev_mode:
             raise
@@ -126,7 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "the address that of a Perennial service, and are both of the same age? `python -X dev -m perennial` "
             "shows where it was read."
         )
-        return ERROR
+        return Exit.ERROR
 
 
 def _by_commands(line: str) -> str:

@@ -15,7 +15,7 @@ import click
 
 from perennial.bars import shown_listing
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
-from perennial.cli.following import follow
+from perennial.cli.following import follow, learned
 from perennial.cli.output import complain, fields, say
 from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
@@ -24,7 +24,7 @@ from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import bad_entries_of, by_commands, duration
+from perennial.words import bad_entries_of, by_commands, duration, repeated
 
 WORTH_SAYING_S = 10.0
 """Seconds from which a person is warned of a wait."""
@@ -36,6 +36,9 @@ WORTH_SAYING_S = 10.0
 @click.option("--name", metavar="NAME", help="Name of the batch; default: that of the file or folder.")
 @RECIPE
 @click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
+@click.option(
+    "--again", is_flag=True, help="Learn it once more where the model has it: its images weigh twice."
+)
 @click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
@@ -57,6 +60,7 @@ def submit(
     name: str | None,
     recipe: Any,
     drop_duplicates: bool,
+    again: bool,
     check: bool,
     detach: bool,
     timeout: float | None,
@@ -68,6 +72,9 @@ def submit(
     PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of https:// URLs and
     labels; s3://bucket/prefix, gs:// and az:// are folders of a bucket; - is an archive on standard input. From 64
     MiB on a batch that was cut off goes on where it was when the command is repeated.
+
+    Sending again never learns again: where MODEL has the same images under the same labels, the command follows the
+    job that learns them, or says which version has.
     """
     with _file(batch) as path:
         client, is_shown = shell.client(), sys.stderr.isatty()
@@ -87,8 +94,10 @@ def submit(
                 source = source_of(path, known_classes=known, **chosen)
         told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
-            report = client.tasks.check(model, source, recipe=recipe, progress=is_shown, **policy)
-            shell.answer(report, lambda: _report(report))
+            report = client.tasks.check(
+                model, source, recipe=recipe, again=again, progress=is_shown, **policy
+            )
+            shell.answer(report, lambda: _report(model, report))
             return
         label = name or (None if batch == "-" else _label(batch))
         handle = client.submit(
@@ -97,6 +106,7 @@ def submit(
             name=label,
             recipe=recipe,
             drop_duplicates=drop_duplicates,
+            again=again,
             progress=is_shown,
             **policy,
         )
@@ -104,7 +114,13 @@ def submit(
             for warning in source.warnings:
                 if warning not in told:
                     complain(f"warning: {warning}")
-    for warning in handle.task.warnings if handle.task else ():
+    if handle.repeats is not None:
+        complain(one_line(repeated(model, handle.repeats)))
+        if handle.repeats.standing == "learned":
+            learned(shell, client, handle)
+            return
+        detach = detach and not (handle.job and handle.job.is_terminal)  # of a held one all is known
+    for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
         complain(f"warning: {by_commands(warning)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
@@ -159,7 +175,7 @@ def _label(batch: str) -> str:
     return name
 
 
-def _report(report: Report) -> None:
+def _report(model: str, report: Report) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in list(report.classes.items())[:20])
     rows = [
         ("usable", "yes" if report.valid else "no"),
@@ -178,6 +194,8 @@ def _report(report: Report) -> None:
     if report.report.bad_entries_count:
         rows.append(("entries left out", report.report.bad_entries_count))
     fields(rows)
+    if report.repeats is not None:
+        say(one_line(repeated(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
     notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
     for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):

@@ -16,6 +16,10 @@ class Task(Table):
     number: Mapped[int]
     name: Mapped[str | None] = mapped_column(String(100))
     sha256: Mapped[str] = mapped_column(String(64))  # of the raw archive
+    content_sha256: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # of images and labels, see core.ingest.content; goes with the data
+    content_turn: Mapped[int | None]  # among the model's tasks with the same content, from 0
     bytes: Mapped[int]  # of the raw archive
     archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
     media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
@@ -57,6 +61,8 @@ class Task(Table):
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
+        # The belt: whatever a submit has read, no two tasks are the same turn of one content.
+        Index("uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True),
         Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
         partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
         partial_index(

@@ -8,7 +8,7 @@ interchange format; GNU tar manual, "Basic Tar Format".
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import MAX_NAME_BYTES, Limits
-from core.ingest.members import NO_CRC, STORED, Members, write_all
+from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
 from core.ingest.reader import Contents, Reader, small_file
 from core.ingest.rules.foreign import FIRST_BYTES, what_is
@@ -67,6 +67,22 @@ class GzipReader(Reader):
         def read(number: int, most: int) -> bytes:
             source.skip(members.offsets[number] - source.position)
             return source.read(min(members.sizes[number], most))
+
+        return read
+
+    def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
+        """Unpack it once more, in one pass."""
+        source, members = GzipSource(fd, limits), contents.members
+
+        def read(number: int) -> Iterator[bytes]:
+            source.skip(members.offsets[number] - source.position)
+            left = members.sizes[number]
+            while left:
+                block = source.read(min(left, _READ))
+                if not block:
+                    raise Unpackable
+                left -= len(block)
+                yield block
 
         return read
 

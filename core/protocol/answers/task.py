@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.recipe import RecipeOut
-from core.protocol.report import BatchReport
+from core.protocol.report import BatchReport, Repeats
 
 
 class TaskOut(TypedDict):
@@ -50,6 +50,8 @@ class TaskPage(TypedDict):
 class Accepted(TypedDict):
     """A batch that was accepted, and the job that learns it.
 
+    `repeats`: where the model has a task of the same content. That is `task` then, and `job` the one that learns or has
+    learned it; nothing was added, but for a held task that is retried with another recipe.
     `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
     by its base; null: nothing was measured.
     """
@@ -57,3 +59,4 @@ class Accepted(TypedDict):
     task: TaskOut
     job: JobOut
     expected_s: NotRequired[float | None]
+    repeats: NotRequired[Repeats]

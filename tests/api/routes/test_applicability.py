@@ -33,7 +33,8 @@ def vit(client: TestClient) -> str:
 def submit(client: TestClient, archive: Make) -> Callable[..., Response]:
     def send(model: str, recipe: dict[str, Any] | None = None, query: str = "") -> Response:
         headers = {"Perennial-Recipe": json.dumps(recipe or {})}
-        return client.post(f"/v1/models/{model}/tasks{query}", content=archive(cat=2, dog=2), headers=headers)
+        url = f"/v1/models/{model}/tasks{query or '?'}&again=true"
+        return client.post(url, content=archive(cat=2, dog=2), headers=headers)
 
     return send
 

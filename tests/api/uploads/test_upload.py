@@ -141,9 +141,9 @@ def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
 
 def test_the_policy_for_equal_images_is_kept_with_the_task(client: TestClient, archive: Make) -> None:
     for query, policy in (
-        ("", "keep"),
-        ("?duplicates_policy=keep", "keep"),
-        ("?duplicates_policy=drop", "drop"),
+        ("?again=true", "keep"),
+        ("?again=true&duplicates_policy=keep", "keep"),
+        ("?again=true&duplicates_policy=drop", "drop"),
     ):
         answer = client.post(TASKS + query, content=archive(a=2, b=2))
         assert answer.json()["task"]["report"]["duplicates_policy"] == policy
@@ -184,15 +184,38 @@ def test_more_bad_entries_are_taken_where_the_request_allows_them(client: TestCl
     ]
 
 
-def test_a_repeated_batch_is_taken_with_a_warning_that_names_the_first(
+def test_a_repeated_batch_is_answered_with_its_task_and_learned_only_as_asked(
     client: TestClient, archive: Make
 ) -> None:
     body = archive(a=2, b=2)
-    client.post(f"{TASKS}?name=first", content=body)
+    first = client.post(f"{TASKS}?name=first", content=body).json()
     client.post(TASKS, content=archive(a=3, b=2))
+    repeats = {"task": 1, "standing": "queued", "version": None}
+    check = client.post(f"{TASKS}?validate=only", content=body)
+    assert (check.status_code, check.json()["repeats"]) == (200, repeats)
     again = client.post(TASKS, content=body)
-    assert again.status_code == 202
-    assert any("task 1 (first)" in w for w in again.json()["task"]["warnings"])
+    assert (again.status_code, again.json()["repeats"]) == (200, repeats)
+    assert again.headers["location"] == f"/v1/jobs/{first['job']['id']}"
+    assert again.json()["task"]["id"] == first["task"]["id"]
+    asked = client.post(f"{TASKS}?again=true", content=body)
+    assert (asked.status_code, asked.json()["task"]["number"]) == (202, 3)
+    assert any("task 1 (“first”, classes a and b)" in text for text in asked.json()["task"]["warnings"])
+
+
+def test_a_repeated_batch_that_came_in_pieces_spends_its_upload(client: TestClient, archive: Make) -> None:
+    body = archive(a=2, b=2)
+    client.post(TASKS, content=body)
+    begun = client.post("/v1/uploads", headers={"Tus-Resumable": "1.0.0", "Upload-Length": str(len(body))})
+    where = begun.headers["location"]
+    piece = {
+        "Tus-Resumable": "1.0.0",
+        "Upload-Offset": "0",
+        "Content-Type": "application/offset+octet-stream",
+    }
+    assert client.patch(where, content=body, headers=piece).status_code == 204
+    answer = client.post(TASKS, json={"upload": where.rpartition("/")[2]})
+    assert (answer.status_code, answer.json()["repeats"]["task"]) == (200, 1)
+    assert client.head(where, headers={"Tus-Resumable": "1.0.0"}).status_code in (404, 410)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class Office:
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
-        return self.submission(sent, model, **options).submit()[0]
+        return self.submission(sent, model, **options).submit().answer
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ class Tasks:
         name: Name = None,
         recipe: Recipe = None,
         drop_duplicates: bool = False,
+        again: bool = False,
         progress: bool | Progress = False,
         **options: Any,
     ) -> JobHandle:
@@ -42,10 +43,14 @@ class Tasks:
         first).
 
         From 64 MiB on it goes in pieces: one that was cut off, by another run too, goes on where it was.
+        Sending again never learns again: where the model has the same images under the same labels, the answer is
+        the job of that task, and `repeats` of the handle says where it stands. One that is held is retried where
+        `recipe` is another one.
 
         Args:
             recipe: an override of the model's own, for this batch alone.
             drop_duplicates: of equal images of one class keep the first.
+            again: learn it as a new task also where the model has it; its images weigh twice then.
             progress: True: a bar on standard error; or what is called with bytes done and bytes in all.
             options: of the adapter that reads the folder or data set; `conflicts="keep"`: learn images under two labels
                 as they are, where the batch is rejected otherwise.
@@ -53,11 +58,20 @@ class Tasks:
         Raises:
             ArchiveRejected: it cannot be used; the message says which file, and why.
         """
-        query = {"name": name, "duplicates_policy": "drop" if drop_duplicates else None}
+        query = {
+            "name": name,
+            "duplicates_policy": "drop" if drop_duplicates else None,
+            "again": "true" if again else None,
+        }
         answer = self._send(model, batch, query, recipe, progress, options)
         accepted = read_as(types.Accepted, answer)
         return JobHandle(
-            self._http, accepted.job.id, accepted.job, accepted.task, expected_s=accepted.expected_s
+            self._http,
+            accepted.job.id,
+            accepted.job,
+            accepted.task,
+            expected_s=accepted.expected_s,
+            repeats=accepted.repeats,
         )
 
     def check(
@@ -66,11 +80,13 @@ class Tasks:
         batch: BatchIn,
         *,
         recipe: Recipe = None,
+        again: bool = False,
         progress: bool | Progress = False,
         **options: Any,
     ) -> types.Report:
         """What a submit would meet, from names and sizes; nothing is submitted."""
-        answer = self._send(model, batch, {"validate": "only"}, recipe, progress, options)
+        query = {"validate": "only", "again": "true" if again else None}
+        answer = self._send(model, batch, query, recipe, progress, options)
         return read_as(types.Report, answer)
 
     def check_images(

@@ -1,0 +1,125 @@
+"""A digest of what a batch holds: the same images under the same labels have the same one in any container.
+
+It is made before the batch is accepted, without decoding: of each image its bytes, its label, and whether it is of
+the archive's own test part. A zip, a tar and a folder that the client packs have one digest where these are the same.
+
+- Names, order, dates and packing of files do not count; how often an image is there does. Options of reading count by
+  what they change: labels, parts and which images there are. So does the policy of duplicates: where equal images are
+  dropped, they count once.
+- Files that are left out, since the layout or a label table gives them no class, do not count: nothing is learned of
+  them. Images that will turn out unreadable do: that is known only once they are decoded, and is the same each time.
+- Rows of an npz are pixels and no files: they are other images than the PNG files that show the same.
+- A file that cannot be unpacked, or is larger than any image may be, counts by its packed bytes.
+
+SHA-256 throughout: a checksum that can be made to collide would call a new batch a known one.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from core.ingest.layout import IGNORED
+from core.ingest.limits import Limits
+from core.ingest.members import Members, Unpackable
+from core.ingest.reader import Contents, ImageArray
+from core.protocol.report import DuplicatesPolicy
+
+BLOCK = 1 << 20
+_FORM = b"content 1\n"
+"""Begins what is hashed: another form would have other digests."""
+Blocks = Callable[[int], Iterator[bytes]]
+"""The unpacked bytes of a member by its number, in blocks; raises Unpackable."""
+
+
+def digest_content(
+    fd: int, contents: Contents, blocks: Blocks, limits: Limits, duplicates: DuplicatesPolicy = "keep"
+) -> str:
+    """Return the digest of a batch that is laid out, 64 hex digits.
+
+    Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
+
+    Args:
+        fd: of the archive.
+        blocks: unpacks its members; numbers rise.
+    """
+    layout = contents.layout
+    labels = [_sized(label.encode()) for label in layout.classes]
+    images = (
+        _array_rows(fd, contents, blocks)
+        if contents.arrays
+        else _files(fd, contents.members, layout.of, blocks, limits)
+    )
+    found = []
+    for row, image in images:
+        part = b"test" if layout.test[row] else b"train"
+        found.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
+    whole = hashlib.sha256(_FORM)
+    for one in sorted(set(found) if duplicates == "drop" else found):
+        whole.update(one)
+    return whole.hexdigest()
+
+
+def _files(
+    fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
+) -> Iterator[tuple[int, bytes]]:
+    """Row and digest of each image that has a class."""
+    for i, label in enumerate(of):
+        if label == IGNORED:
+            continue
+        if max(members.sizes[i], members.packed[i]) > limits.image_bytes:
+            yield i, _digest_packed(fd, members, i)
+            continue
+        digest = hashlib.sha256(b"file")
+        try:
+            for block in blocks(i):
+                digest.update(block)
+        except Unpackable:
+            yield i, _digest_packed(fd, members, i)
+        else:
+            yield i, digest.digest()
+
+
+def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
+    """Row and digest of each image of the arrays; of an array that cannot be unpacked all rows have one digest."""
+    first = 0
+    for array in contents.arrays:
+        count = array.shape[0]
+        try:
+            digests = list(_rows(array, blocks))
+            if len(digests) != count:
+                raise Unpackable
+        except Unpackable:
+            digests = [_digest_packed(fd, contents.members, array.member)] * count
+        yield from enumerate(digests, first)
+        first += count
+
+
+def _rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
+    height, width, depth = (*array.shape[1:], 1)[:3]
+    one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
+    held, skip = bytearray(), array.begin
+    for block in blocks(array.member):
+        held += block
+        if skip:
+            gone = min(skip, len(held))
+            del held[:gone]
+            skip -= gone
+        whole = len(held) // one * one
+        view = memoryview(held)
+        made = [hashlib.sha256(kind + view[at : at + one]).digest() for at in range(0, whole, one)]
+        view.release()
+        del held[:whole]
+        yield from made
+
+
+def _digest_packed(fd: int, members: Members, i: int) -> bytes:
+    digest = hashlib.sha256(b"packed")
+    at, end = members.offsets[i], members.offsets[i] + members.packed[i]
+    while at < end and (block := os.pread(fd, min(BLOCK, end - at), at)):
+        digest.update(block)
+        at += len(block)
+    return digest.digest()
+
+
+def _sized(text: bytes) -> bytes:
+    return b"%d:%b" % (len(text), text)

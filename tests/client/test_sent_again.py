@@ -1,0 +1,150 @@
+"""A batch that is sent again, as a person at a command line meets it; and batches that lie in a folder."""
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_batches import QUICK, SMALL
+
+from perennial import GateHeld, Perennial
+from perennial.cli.main import run
+from tools import service
+
+pytestmark = pytest.mark.timeout(600)
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+
+
+def as_tar(archive: bytes) -> bytes:
+    """The same files, last first, in a tar.gz."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, tarfile.open(fileobj=out, mode="w:gz") as to:
+        for name in reversed(source.namelist()):
+            data = source.read(name)
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            to.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def unpack(archive: bytes, folder: Path) -> Path:
+    with zipfile.ZipFile(io.BytesIO(archive)) as source:
+        source.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def week(archives: list[bytes], tmp_path: Path) -> Path:
+    (tmp_path / "week.zip").write_bytes(archives[0])
+    return tmp_path / "week.zip"
+
+
+def asked(capsys: Said, *arguments: str) -> Any:
+    """The JSON document that a command prints."""
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_batch_that_is_learned_is_told_and_learned_again_only_as_asked(
+    capsys: Said, client: Perennial, week: Path, archives: list[bytes], tmp_path: Path
+) -> None:
+    client.models.create("again", **SMALL)
+    assert run(["submit", "again", str(week)]) == 0
+    (tmp_path / "other.tar.gz").write_bytes(as_tar(archives[0]))
+    folder = unpack(archives[0], tmp_path / "unpacked")
+    for batch in (week, tmp_path / "other.tar.gz", folder):
+        capsys.readouterr()
+        assert run(["submit", "again", str(batch)]) == 0
+        out, told = capsys.readouterr()
+        assert "again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        assert "Version 1 of again is published, and in production." in out
+        assert asked(capsys, "submit", "again", str(batch), "--check")["repeats"]["task"] == 1
+        assert asked(capsys, "submit", "again", str(batch), "--detach")["version"] == 1
+    assert len(list(client.tasks.list("again"))) == 1
+    assert run(["submit", "again", str(week), "--again"]) == 0
+    assert "is learned once more as asked" in capsys.readouterr().err
+    assert [task.standing for task in client.tasks.list("again")] == ["learned", "learned"]
+
+
+def test_a_batch_that_is_held_ends_with_10_and_the_commands_that_settle_it(
+    capsys: Said, client: Perennial, week: Path
+) -> None:
+    client.models.create("kept", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}})
+    for detached in ([], [], ["--detach"]):
+        capsys.readouterr()
+        assert run(["submit", "kept", str(week), *detached]) == 10
+        told = capsys.readouterr().err
+        assert "perennial jobs retry job_" in told
+    with pytest.raises(GateHeld):
+        client.submit("kept", week).wait(120)
+    other = client.submit("kept", week, recipe={**QUICK, "epochs": 2})
+    assert other.repeats is not None and other.repeats.standing == "held"
+    assert other.wait(120, check=False).retry_of is not None
+    assert [task.number for task in client.tasks.list("kept")] == [1]
+
+
+def test_a_job_that_outlasts_its_time_ends_with_14_and_is_followed_by_the_next_call(
+    capsys: Said, client: Perennial, week: Path
+) -> None:
+    client.models.create("slow", **SMALL)
+    first = client.submit("slow", week, recipe={**QUICK, "epochs": 2000})
+    first.pause()
+    assert run(["submit", "slow", str(week), "--timeout", "0.2"]) == 14
+    assert f"perennial jobs watch {first.id}" in capsys.readouterr().err
+    assert client.submit("slow", week).id == first.id
+    first.cancel()
+    assert run(["jobs", "watch", first.id]) == 13
+    again = client.submit("slow", week)  # of one that was cancelled nothing is left
+    assert again.repeats is None and again.task is not None and again.task.number == 2
+    again.wait(120)
+
+
+def test_batches_in_a_folder_are_put_where_they_belong(
+    capsys: Said, client: Perennial, archives: list[bytes], tmp_path: Path
+) -> None:
+    client.models.create("inbox", **{**SMALL, "on_held": "continue"})
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a.zip").write_bytes(archives[0])
+    unpack(archives[1], inbox / "b")
+    (inbox / "c.zip").write_bytes(b"this is no archive")
+    unpack(archives[2], inbox / "d")
+    (inbox / "d" / "train" / "link").symlink_to(tmp_path)
+    (inbox / "young.zip").write_bytes(archives[3])
+    for whole in ("a.zip.done", "b/.done", "c.zip.done", "d/.done"):
+        (inbox / whole).touch()
+    assert run(["watch-folder", str(inbox), "inbox", "--once"]) in (11, 12)
+    found = {
+        place: sorted(path.name for path in (inbox / place).iterdir()) for place in ("learned", "failed")
+    }
+    assert found == {"learned": ["a.zip", "b"], "failed": ["c.zip", "c.zip.txt", "d", "d.txt"]}
+    assert "links are not followed" in (inbox / "failed" / "d.txt").read_text()
+    assert sorted(path.name for path in inbox.iterdir() if path.is_file() and path.name[0] != ".") == [
+        "young.zip"
+    ]
+    assert [task.name for task in client.tasks.list("inbox")] == ["a", "b"]
+    client.models.update("inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
+    (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
+    assert run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
+    assert sorted(path.name for path in (inbox / "held").iterdir()) == ["young.zip", "young.zip.txt"]
+    assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
+    unpack(archives[3], inbox / "again")
+    assert (
+        run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
+    )  # still held, and not learned
+    assert (inbox / "held" / "again.txt").exists()
+    assert (inbox / "learned" / "2-a.zip").exists()
+    assert len(list(client.tasks.list("inbox"))) == 3
+    capsys.readouterr()
+    assert run(["watch-folder", str(inbox), "inbox", "--once"]) == 0  # nothing is left
+    assert capsys.readouterr().out == ""
