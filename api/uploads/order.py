@@ -92,7 +92,6 @@ class Order:
         reading = Reading(asked.options, known)
         look = partial(inspect, file.path, file.kind, limits, reading, asked.duplicates_policy)
         found = await to_thread.run_sync(look, limiter=_inspections)
-        policy = asked.duplicates_policy
         batch = Batch(
             file.path,
             file.sha256,
