@@ -15,7 +15,7 @@ import click
 from perennial.bars import shown_listing
 from perennial.cli.command import DYNAMIC, VERSION, Shell, command
 from perennial.cli.listing import Form
-from perennial.cli.output import Cell, complain, fields, is_terminal, say
+from perennial.cli.output import Cell, complain, is_terminal, say
 from perennial.cli.predict import MOST_BYTES, MOST_IMAGES
 from perennial.errors import BadAnswer, ConfigError
 from perennial.pack.tar_batch import TarBatch
@@ -155,20 +155,14 @@ def _show(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> N
     else:
         rows = (row for row in score.rows if not wrong or row[1] != row[2])
     shell.form.write(TABLES[listed], rows, "There is none.")
+    around = interval(score.right, len(score.rows))
+    if around is not None:
+        complain(
+            f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images right, "
+            f"{score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to {around[1]:.1%})."
+        )
     if shell.form != Form() or not is_terminal():
         return
-    around = interval(score.right, len(score.rows))
-    if around is None:
-        complain("No image could be used.")
-        return
-    accuracy = f"{score.right / len(score.rows):.1%} ({around[0]:.1%} to {around[1]:.1%})"
-    fields(
-        [
-            ("model", f"{model}, version {score.version}"),
-            ("images", len(score.rows)),
-            ("accuracy", f"{accuracy}, {score.right:,} right"),
-        ]
-    )
     if listed == "classes":
         for (label, called), number in score.confusion().most_common(PAIRS):
             say(one_line(f"  {number:,} of {label} called {called}"))

@@ -40,7 +40,7 @@ class Commands(click.Group):
         known = self.list_commands(ctx)
         if ctx.resilient_parsing or name in known or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        near = [*MEANT.get(name.lower(), ()), *get_close_matches(name.lower(), known, SHOWN)]
-        near = [one for one in dict.fromkeys(near) if one in known][:SHOWN]
+        near = [one for one in MEANT.get(name.lower(), ()) if one in known]
+        near = near or get_close_matches(name.lower(), known, SHOWN)
         said = f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?" if near else ""
         raise click.UsageError(f"There is no command {name!r}.{said}", ctx)

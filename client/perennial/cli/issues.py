@@ -32,8 +32,7 @@ def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     rows = [row for row in rows_of(found) if kind in (None, row[0])]
     items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
     shell.rows(items, rows, "Nothing of this batch is to be looked at.")
-    for name, count in counts_of(found).items():
-        listed = sum(row[0] == name for row in rows)
+    for name, listed, count in counts_of(found):
         if kind in (None, name) and listed < count:
             complain(f"{name}: {listed:,} of {count:,} are listed.")
 
@@ -47,8 +46,10 @@ def rows_of(task: Task) -> Iterator[Row]:
             yield ("suspect", path, one.label, one.suggested, one.score, None, "train")
         near = report.data.near_duplicates
         if near is not None:
-            yield from _alike(near.within.examples, "batch")
-            yield from _alike(near.held_out.examples, "train and held out")
+            held_out = {(pair.path, pair.like) for pair in near.held_out.examples}
+            within = [pair for pair in near.within.examples if (pair.path, pair.like) not in held_out]
+            yield from _alike(within, "batch")
+            yield from _alike(near.held_out.examples, "held out and learned")
             for earlier in near.earlier:
                 yield from _alike(earlier.examples, f"task {earlier.task}")
     for copy in report.duplicate_paths or []:
@@ -66,19 +67,17 @@ def _alike(pairs: list[NearPair], where: str) -> Iterator[Row]:
         yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
 
 
-def counts_of(task: Task) -> dict[str, int]:
-    """Return how many there are of each kind; lists are shorter where there are many."""
+def counts_of(task: Task) -> Iterator[tuple[str, int, int]]:
+    """Yield, for each list of the service, its kind, how long it is, and how many there are."""
     report, data = task.report, task.report.data
-    near = None if data is None else data.near_duplicates
-    alike = (
-        0
-        if near is None
-        else near.within.count + near.held_out.count + sum(one.count for one in near.earlier)
-    )
-    return {
-        "suspect": (data.suspects_count or 0) if data is not None else 0,
-        "near_duplicate": alike,
-        "duplicate": report.duplicates or 0,
-        "conflict": report.conflicts_count or 0,
-        "rejected": report.rejected_count or 0,
-    }
+    if data is not None:
+        yield "suspect", len(data.suspects or []), data.suspects_count or 0
+        near = data.near_duplicates
+        if near is not None:
+            for one in (near.within, near.held_out):
+                yield "near_duplicate", len(one.examples), one.count
+            for other in near.earlier:
+                yield "near_duplicate", len(other.examples), other.count
+    yield "duplicate", len(report.duplicate_paths or []), report.duplicates or 0
+    yield "conflict", len(report.conflicts or []), report.conflicts_count or 0
+    yield "rejected", len(report.rejected or []), report.rejected_count or 0

@@ -32,7 +32,7 @@ def filtered(expression: str) -> Iterator[None]:
             "--jq needs the program jq, which is not on this machine: install it (https://jqlang.org), or take --json."
         )
     with subprocess.Popen(
-        [program, "--raw-output", "--compact-output", "--unbuffered", "--", expression],
+        [program, "--raw-output", "--compact-output", "--unbuffered", f" {expression}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -12,7 +12,7 @@ import click
 from perennial import config
 from perennial.cli.command import Shell, command
 from perennial.cli.output import ask, complain, say
-from perennial.errors import APIError, BadAnswer, Forbidden, NoKey, NotFound, Unauthorized
+from perennial.errors import APIError, BadAnswer, ConfigError, Forbidden, NoKey, NotFound, Unauthorized
 from perennial.text import one_line
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def login(shell: Shell, key: str | None, browser: bool | None) -> None:
         key = _asked_key(url)
     key = key.strip()
     if not key:
-        raise click.UsageError("The key is empty. One begins with pk_; an administrator makes it.")
+        raise ConfigError("The key is empty. One begins with pk_; an administrator makes it.")
     owner, scope = _tried(url, key)
     where = config.store(profile, url, key)
     kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
@@ -83,7 +83,7 @@ def _asked_key(url: str) -> str:
         return ask(f"Key to {url} (not shown)", missing, is_secret=True)
     text = sys.stdin.readline()
     if not text.strip():
-        raise click.UsageError(missing)
+        raise ConfigError(missing)
     return text
 
 

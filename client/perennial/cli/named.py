@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import click
-
 from perennial.cli.output import when
-from perennial.errors import NotFound
+from perennial.errors import ConfigError, NotFound
 from perennial.text import one_line
 
 
@@ -24,7 +22,7 @@ def find_id(
 
     Raises:
         NotFound: none has this name.
-        UsageError: several have it.
+        ConfigError: several have it.
     """
     if wanted.startswith(prefix):
         return wanted
@@ -32,6 +30,6 @@ def find_id(
     if not found:
         raise NotFound(404, {"detail": f"There is no {kind} with the name or id {wanted!r}."})
     if len(found) > 1:
-        each = "\n".join(one_line(f"  {one.id}  made {when(one.created_at)}") for one in found)
-        raise click.UsageError(f"{len(found)} have the name {wanted!r}; say the id of one:\n{each}")
+        each = "\n".join(f"  {one_line(one.id)}, made {when(one.created_at)}" for one in found)
+        raise ConfigError(f"{len(found)} have the name {wanted!r}; say the id of one:\n{each}")
     return str(found[0].id)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from perennial.errors import PerennialError
+from perennial.errors import ConfigError, PerennialError
 from perennial.guard import json_text
 from perennial.shapes import as_json
 from perennial.text import one_line, printable
@@ -49,16 +49,12 @@ def say(text: str) -> None:
     _write(folded(text, sys.stdout), sys.stdout)
 
 
-class Unanswered(click.UsageError):
-    """A prompt met the end of standard input."""
-
-
 def confirm(question: str) -> None:
     """Ask a person.
 
     Raises:
         PerennialError: the answer is no.
-        Unanswered: there is none.
+        ConfigError: there is none.
     """
     with _asked("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
         if not click.confirm(one_line(question), err=True):
@@ -73,7 +69,7 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
         is_secret: it is not shown while it is typed.
 
     Raises:
-        Unanswered: standard input has ended.
+        ConfigError: standard input has ended.
     """
     with _asked(missing):
         return str(click.prompt(one_line(question), default=default, hide_input=is_secret, err=True))
@@ -87,7 +83,7 @@ def _asked(missing: str) -> Iterator[None]:
     except click.Abort as stopped:
         complain("")  # the question's line has no end
         if isinstance(stopped.__context__, EOFError):
-            raise Unanswered(missing) from None
+            raise ConfigError(missing) from None
         raise
 
 
