@@ -49,6 +49,8 @@ def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> s
             f"{number} {COUNTED[kind]}" for kind, number in Counter(one.kind for one in found).items()
         )
         return f"{counted(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
+    if not objects:
+        return "Database and store agree: both are empty."
     looked = "each was read and has the digest" if is_verified else "each is there with the size"
     more = "" if is_verified else " --verify reads them, too."
     return f"Database and store agree. The database names {counted(objects, 'object')}: {looked} that it says.{more}"
