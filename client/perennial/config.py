@@ -54,7 +54,7 @@ def connection(url: str | None = None, key: str | None = None, profile: str | No
     named = profile or os.environ.get("PERENNIAL_PROFILE") or None
     name = named or DEFAULT_PROFILE
     stored = profiles().get(name)
-    if named is not None and stored is None:
+    if named is not None and stored is None and not (url and key):  # with both said, none is needed
         raise ConfigError(
             f"There is no profile {name!r} in {config_file()}: make it with `perennial login --profile {name}`."
         )

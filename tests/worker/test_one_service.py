@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +55,10 @@ def test_a_second_service_is_refused_with_the_process_of_the_first(
 def test_a_service_that_stops_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     with hold(tmp_path, "ending") as first:
-        monkeypatch.setattr(one_service.time, "sleep", lambda _seconds: first.communicate(timeout=LIMIT_S))
+        stand_in = SimpleNamespace(
+            monotonic=time.monotonic, sleep=lambda _seconds: first.communicate(timeout=LIMIT_S)
+        )
+        monkeypatch.setattr(one_service, "time", stand_in)
         with held(tmp_path) as lock:
             assert lock is not None and first.returncode == 0
     assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]

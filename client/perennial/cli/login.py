@@ -114,6 +114,8 @@ def _owner_of(client: Perennial) -> tuple[str | None, str | None]:
         me = client.me()
         return me.owner, me.scope
     except Forbidden as error:  # a key for figures alone, or for one alias of one model
+        if error.code != "not-allowed":  # a proxy's
+            raise
         return None, "predict" if "of scope predict" in str(error) else "scrape"
     except NotFound:  # an older service: any answer shows that the key is good
         try:
