@@ -165,7 +165,8 @@ def _show(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> N
         return
     if listed == "classes":
         for (label, called), number in score.confusion().most_common(PAIRS):
-            say(one_line(f"  {number:,} of {label} called {called}"))
+            images = "1 image" if number == 1 else f"{number:,} images"
+            say(f"  {one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)

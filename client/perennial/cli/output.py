@@ -31,6 +31,8 @@ NOTHING = "–"
 """A cell that has no value."""
 WIDTH = 80
 """Columns of a terminal that does not say."""
+LONGEST_NAME = 32
+"""Characters of a first column that is not broken: ids are no longer."""
 Cell = str | int | float | bool | None
 
 
@@ -105,10 +107,13 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
     rest = text.lstrip()
     if not rest or rest.startswith("perennial "):
         return text
-    indent = text[: len(text) - len(rest)]
+    indent, width = text[: len(text) - len(rest)], max(40, _columns_of(stream))
+    before, colon, typed = rest.rpartition(": perennial ")
+    if colon and len(text) > width:  # a command stays whole, so it gets a line of its own
+        return f"{_fold(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
     return textwrap.fill(
         rest,
-        max(40, _columns_of(stream)),
+        width,
         initial_indent=indent,
         subsequent_indent=indent + hanging,
         break_long_words=False,
@@ -190,12 +195,11 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=has_headers is not False)
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False)
     for number, column in enumerate(columns):
         is_number = all(_is_number(row[number]) for row in cells)
-        found.add_column(
-            column, justify="right" if is_number else "left", overflow="fold", no_wrap=column == "job"
-        )
+        is_name = number == 0 and max(len(row[0]) for row in cells) <= LONGEST_NAME
+        found.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name)
     for each in cells:
         found.add_row(*(Text(cell) for cell in each))
     console().print(found)
