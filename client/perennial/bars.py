@@ -103,6 +103,8 @@ def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     )
 
     console = Console(stderr=True)
+    # Two columns stay free: a terminal echoes Ctrl-C as ^C behind the bar, and a row that wraps is drawn twice.
+    console.width = max(1, console.width - 2)
     if not console.is_terminal:
         yield None
         return
