@@ -113,7 +113,7 @@ def test_names_and_headings_of_a_table_are_not_broken(service: stub.Stub) -> Non
     assert [name.strip() for name in lines[0].split("  ") if name] == [
         "job", "kind", "task", "state", "version", "created UTC",
     ]  # fmt: skip
-    assert lines[2].split() == [JOB, "birds", "1", "train", "–", "11-28", "09:16"]
+    assert lines[2].split() == [JOB, "birds", "1", "birds", "–", "11-28", "09:16"]
     assert len(lines) == 3
 
 
