@@ -26,7 +26,8 @@ Written by `python -m tools.command_line` from the code. `perennial COMMAND --he
 - `--jq EXPRESSION` is `--json` through the program jq, where it is installed; texts come without quotes.
 - Every command that lists something takes `--columns A,B` (which, in which order), `--csv` (with headings), `-q` or \
 `--quiet`
-  (the first column alone, a value a line) and `--headers` or `--no-headers`. Headings may be typed with a hyphen for a \
+  (the first column alone, a value a line) and `--headers` or `--no-headers`. Headings may be typed
+  with a hyphen for a \
 space.
 - Where a name is as good as an id (`keys revoke`, `webhooks …`, `uploads rm`), several with this name are told with \
 their ids.
