@@ -16,7 +16,7 @@ from tools import commands
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "command-line.md"
 SERVICE = ("serve", "worker", "migrate", "check", "sweep", "backup", "restore", "doctor", "compare-methods")
-COMMON = {"is_json", "profile", "url"}
+COMMON = {"is_json", "jq", "profile", "url", "is_csv", "is_quiet", "has_headers"}
 HEAD = """# The command line
 
 Written by `python -m tools.command_line` from the code. `perennial COMMAND --help` says the same.
@@ -24,6 +24,16 @@ Written by `python -m tools.command_line` from the code. `perennial COMMAND --he
 - Every command that asks a service takes `--json` (one document; a line for each event, image or change), \
 `--profile NAME`
   (of `perennial login`) and `--url URL`.
+- `--jq EXPRESSION` is `--json` through the program jq, where it is installed; texts come without quotes.
+- Every command that lists something takes `--columns A,B` (which, in which order), `--csv` (with headings), `-q` or \
+`--quiet`
+  (the first column alone, a value a line) and `--headers` or `--no-headers`. Headings may be typed
+  with a hyphen for a \
+space.
+- Where a name is as good as an id (`keys revoke`, `webhooks …`, `uploads rm`), several with this name are told with \
+their ids.
+- A place to write to (`-o`) that ends with `/` is a folder, and is made.
+- A question that nobody can answer, because standard input has ended, ends the command with 2; `--yes` is the answer.
 - Results go to standard output: tables on a terminal, tab-separated lines without headings elsewhere. Progress, \
 warnings and
   errors go to standard error. `NO_COLOR` is kept to.

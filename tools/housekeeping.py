@@ -19,7 +19,6 @@ import json
 import os
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from core.work import consistency
 from core.work.sweep import sweep
 from core.work.sweep_dry_run import Removal, dry_run
 from tools import backup
+from tools.drift_words import counted, told_drift, told_result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,8 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
-        found = dry_run(db, store, settings, grace_days=grace_days)
-        _print(found, ("reason", "bytes", "object"), options.json)
+        _tell_removals(dry_run(db, store, settings, grace_days=grace_days), options.json)
         return 0
     sweep(db, store, Blobs(store, settings.folder("cache")), settings, grace_days=grace_days, whole=True)
     return 0
@@ -87,11 +86,16 @@ def _check(db: Database, store: Store, settings: Settings, options: argparse.Nam
         consistency.repair(db, store, blobs, settings, found)
         left = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
-            print(f"{len(found)} found, {len(found) - len(left)} repaired.")
+            print(f"{counted(len(found), 'difference')} found, {len(found) - len(left)} repaired.")
         found = left
-    if not options.json:
-        print(_scrubbed(db))
-    _print(found, ("kind", "bytes", "object", "detail"), options.json)
+    if options.json:
+        _print_json(found)
+        return 1 if found else 0
+    print(_scrubbed(db))
+    for drift in found:
+        print(told_drift(drift))
+    objects = len({named.key for named in consistency.named(db)})
+    print(told_result(found, objects, is_verified=options.verify))
     return 1 if found else 0
 
 
@@ -100,28 +104,37 @@ def _scrubbed(db: Database) -> str:
     with db.read() as session:
         row = session.get(Scrub, 1)
     if row is None:
-        return "The scrub has not begun yet."
-    ended = "never" if row.ended_at is None else rfc3339(row.ended_at)
-    return (
-        f"The scrub last hashed everything: {ended}; since ever {row.objects} objects, {row.bytes:,} bytes"
-        f"{f'; now at {row.cursor}' if row.cursor else ''}."
+        return "The daily scrub, which reads all objects while the service runs, has not begun yet."
+    ended = (
+        "has not read everything yet"
+        if row.ended_at is None
+        else f"read everything by {rfc3339(row.ended_at)}"
+    )
+    now = f" It is at {row.cursor} now." if row.cursor else ""
+    return f"The daily scrub {ended}; so far it has read {counted(row.objects, 'object')}, {row.bytes:,} bytes.{now}"
+
+
+def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
+    """One line for each, then a sentence with the sums."""
+    if is_json:
+        _print_json(found)
+        return
+    cells = [(one.reason, f"{one.bytes:,}", one.object) for one in found]
+    widths = [max((len(line[i]) for line in cells), default=0) for i in range(3)]
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    total = sum(one.bytes for one in found)
+    print(
+        f"{counted(len(found), 'object')} would be removed, {total:,} bytes."
+        if found
+        else "Nothing would be removed."
     )
 
 
-def _print(found: Sequence[Removal | consistency.Drift], columns: Sequence[str], as_json: bool) -> None:
-    """One line for each, then a line of sums; as JSON one object a line and nothing else."""
-    rows: list[dict[str, Any]] = [dataclasses.asdict(one) for one in found]
-    if as_json:
-        for row in rows:
-            print(json.dumps(row))
-        return
-    cells = [[str(row[column]) for column in columns] for row in rows]
-    widths = [max((len(line[i]) for line in cells), default=0) for i in range(len(columns))]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    sums = Counter(str(row[columns[0]]) for row in rows)
-    total = sum(int(row["bytes"]) for row in rows)
-    print(f"{len(rows)} in all, {total:,} bytes" + "".join(f"; {n} {name}" for name, n in sums.items()) + ".")
+def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
+    """One object a line, and nothing else."""
+    for one in found:
+        print(json.dumps(dataclasses.asdict(one)))
 
 
 def _told(done: str, contents: dict[str, Any]) -> str:

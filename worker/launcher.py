@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from worker.one_service import DataInUse, held
 from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,11 +96,15 @@ class Launcher:
     Args:
         parts: in the order in which they are started and ended.
         grace_s: seconds for the orderly end of a job.
+        tell_end: called when the end begins.
     """
 
-    def __init__(self, parts: list[Part], grace_s: float) -> None:
+    def __init__(
+        self, parts: list[Part], grace_s: float, tell_end: Callable[[], None] = lambda: None
+    ) -> None:
         self._parts = parts
         self._grace_s = grace_s
+        self._tell_end = tell_end
         self._asked = 0
         self._die_with_us = _parent_death_signal()
 
@@ -135,6 +140,7 @@ class Launcher:
         part.start(self._die_with_us)
 
     def _end(self) -> int:
+        self._tell_end()
         say("Stopping. A running job writes a snapshot and continues at the next start.")
         # First the API, so that nothing is accepted that nobody will look at before the next start.
         clean = True
@@ -248,6 +254,16 @@ def main() -> int:
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
     os.umask(0o077)  # all parts inherit it; see core.private
+    try:
+        with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
+            return _serve((lambda: None) if lock is None else lock.end)
+    except DataInUse as error:
+        say(str(error))
+        return 1
+
+
+def _serve(tell_end: Callable[[], None]) -> int:
+    """Prepare, start the parts, and stay until asked to stop."""
     told = _prepare()
     if told is None:
         return 1
@@ -261,7 +277,7 @@ def main() -> int:
         # A terminal forgets; what goes to a file or a journal is read by others, and for years.
         said = f"{told['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
         say(f"Admin key: {said}")
-    launcher = Launcher(parts(told, port), float(told["grace_s"]))
+    launcher = Launcher(parts(told, port), float(told["grace_s"]), tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -54,15 +54,19 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
 
 
 @contextmanager
-def shown_listing(is_wanted: bool) -> Iterator[Progress | None]:
-    """Draw a bar while a source beyond the disk is listed. Yields what to call with entries listed and all."""
+def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress | None]:
+    """Draw a bar while a source beyond the disk is listed. Yields what to call with entries listed and all.
+
+    Args:
+        title: what is done with them.
+    """
     with _bars(is_wanted, is_bytes=False) as bars:
         if bars is None:
             yield None
             return
-        row = bars.add_task("listing", total=None)
+        row = bars.add_task(title, total=None)
         yield lambda done, total: bars.update(
-            row, completed=done, total=total or None, description=f"listing: {done:,}"
+            row, completed=done, total=total or None, description=f"{title}: {done:,}"
         )
 
 
@@ -99,6 +103,8 @@ def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     )
 
     console = Console(stderr=True)
+    # Two columns stay free: a terminal echoes Ctrl-C as ^C behind the bar, and a row that wraps is drawn twice.
+    console.width = max(1, console.width - 2)
     if not console.is_terminal:
         yield None
         return

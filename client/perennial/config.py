@@ -12,7 +12,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from perennial.errors import ConfigError, NoKey
 
@@ -20,6 +20,8 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_PROFILE = "default"
 LOCAL_KEY = Path("perennial-data") / "admin-key"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+OWN_PATHS = frozenset({"ui", "v1", "docs", "openapi.json", "healthz", "readyz", "metrics"})
+"""First segments of a service's own paths: what a person copies from a browser has them behind the address."""
 IN_KEYRING = "keyring"
 """Stands in the file where the key is in the system's keyring."""
 SERVICE_NAME = "perennial"
@@ -52,7 +54,7 @@ def connection(url: str | None = None, key: str | None = None, profile: str | No
     named = profile or os.environ.get("PERENNIAL_PROFILE") or None
     name = named or DEFAULT_PROFILE
     stored = profiles().get(name)
-    if named is not None and stored is None:
+    if named is not None and stored is None and not (url and key):  # with both said, none is needed
         raise ConfigError(
             f"There is no profile {name!r} in {config_file()}: make it with `perennial login --profile {name}`."
         )
@@ -73,15 +75,32 @@ def connection(url: str | None = None, key: str | None = None, profile: str | No
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end, and without `/v1`.
+    """Return the address of a service from that of one of its pages or paths: without `/ui…`, `/v1…` or `/docs`.
 
     Raises:
         ConfigError: it is no http address.
     """
-    parts = urlsplit(url.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+    text = url.strip()
+    parts = _split(text)
+    is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
+    if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
         raise ConfigError(f"{url!r} is no address of a service: write it as https://perennial.example.org.")
-    return url.strip().rstrip("/").removesuffix("/v1")
+    kept: list[str] = []
+    for segment in parts.path.split("/"):
+        if segment in OWN_PATHS:
+            break
+        kept.append(segment)
+    return f"{parts.scheme}://{parts.netloc}{'/'.join(kept)}".rstrip("/")
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of an http address with a host; None: it is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        return None
+    return parts if parts.scheme in ("http", "https") and parts.hostname else None
 
 
 def is_local(url: str) -> bool:

@@ -212,8 +212,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         found = json.loads(body)
         problem = found if isinstance(found, dict) else {}
     except (ValueError, RecursionError):  # a proxy's page, for example
-        said = " ".join(body[:200].decode("utf-8", "replace").split())
-        problem = {"detail": f"The service answered {status}" + (f": {said}" if said else ".")}
+        problem = {"detail": _said_otherwise(status, headers, body)}
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
     if str(problem.get("type", "")).rpartition("/")[2] in _ARCHIVE:
         kind = ArchiveRejected
@@ -223,6 +222,18 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         request_id=headers.get("x-request-id"),
         retry_after_s=seconds_of(headers.get("retry-after")),
     )
+
+
+def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    """Return a sentence for an answer that is no problem in JSON. A page is made for a browser, and not repeated."""
+    text = body[:200].decode("utf-8", "replace").strip()
+    if "html" in headers.get("content-type", "").lower() or text.startswith("<"):
+        return (
+            f"A web page came in place of an answer (status {status}). Is the address that of a Perennial service, "
+            "and does it answer behind the proxy there?"
+        )
+    said = " ".join(text.split())
+    return f"The service answered {status}" + (f": {said}" if said else ".")
 
 
 def seconds_of(text: str | None) -> float | None:

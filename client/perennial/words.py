@@ -65,6 +65,7 @@ OPTIONS = (
     (r"GET /v1/models/(?P<model>[^/\s]+)/rebase\b", r"`perennial models rebase \g<model> --status`"),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
     (r"\?task=", "--task"),
+    (r"\btraining_data_days\b", "--training-data-days"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
 """What the service says of parts of requests (regular expressions), and what one types for it."""

@@ -153,7 +153,9 @@ def test_exit_statuses_of_errors(capsys: Said, monkeypatch: pytest.MonkeyPatch, 
     assert run(["models", "show"]) == 2
     assert run(["submit", birds, "no-such.zip"]) == 2
     assert run(["models", "set", birds]) == 2
-    assert run(["promote", birds, "99"]) in (1, 3)
+    assert run(["promote", birds, "99"]) == 3
+    assert run(["rollback", birds, "--to", "99"]) == 3
+    assert "has no version or alias '99'" in capsys.readouterr().err
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_wrong")
     assert run(["models", "list"]) == 4
     monkeypatch.delenv("PERENNIAL_API_KEY")

@@ -32,10 +32,10 @@ COMMANDS = (
     "predict birds photo.png", "promote birds 1", "rollback birds --to 1", "follow birds", "metrics birds", "methods",
     "methods der", "bases upload base.safetensors --architecture small-cnn", "bases list", "bases show bas_1",
     "bases rm bas_1", "bases architectures", "webhooks list", "webhooks create https://example.org/",
-    "webhooks rotate wh_1", "webhooks show wh_1", "webhooks rm wh_1", "webhooks disable wh_1", "webhooks enable wh_1",
-    "webhooks test wh_1", "webhooks deliveries wh_1", "webhooks redeliver wh_1 dlv_1", "keys list", "keys create ci",
-    "keys revoke key_1", "audit", "usage", "usage --by owner",
-    "watch-folder inbox birds --once --quiet 0 --timeout 0.02",
+    "webhooks rotate whk_1", "webhooks show whk_1", "webhooks rm whk_1", "webhooks disable whk_1",
+    "webhooks enable whk_1", "webhooks test whk_1", "webhooks deliveries whk_1", "webhooks redeliver whk_1 dlv_1",
+    "keys list", "keys create ci", "keys revoke key_1", "issues birds 1", "evaluate birds labelled", "audit", "usage",
+    "usage --by owner", "watch-folder inbox birds --once --quiet 0 --timeout 0.02",
 )  # fmt: skip
 BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
 """Commands that read no body of an answer, and so may end with 0."""
@@ -44,7 +44,7 @@ ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
 SHARE = 5
 """Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
-FILES = {"batch.zip", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton", "inbox"}
+FILES = {"batch.zip", "labelled", "photo.png", "base.safetensors", "birds-1.zip", "files", "triton", "inbox"}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     work.mkdir()
     for name in ("batch.zip", "photo.png", "base.safetensors"):
         (work / name).write_bytes(b"some bytes")
+    (work / "labelled" / "birds").mkdir(parents=True)
+    (work / "labelled" / "birds" / "1.png").write_bytes(b"some bytes")
     (work / "inbox").mkdir()
     (work / "inbox" / "batch.zip").write_bytes(b"some bytes")
     monkeypatch.chdir(work)

@@ -137,7 +137,7 @@ def prove(
         print(
             f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none after the next version"
         )
-    assert housekeeping(machines[0], "check", "--verify").endswith("\n0 in all, 0 bytes.\n")
+    assert "Database and store agree." in housekeeping(machines[0], "check", "--verify")
 
 
 def summed(found: Mapping[str, int]) -> str:

@@ -60,18 +60,27 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert housekeeping.main(["check"]) == 0
-    assert capsys.readouterr().out == "The scrub has not begun yet.\n0 in all, 0 bytes.\n"
+    assert capsys.readouterr().out == (
+        "The daily scrub, which reads all objects while the service runs, has not begun yet.\n"
+        "Database and store agree. The database names 1 object: each is there with the size that it says. "
+        "--verify reads them, too.\n"
+    )
+    assert housekeeping.main(["check", "--verify"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "names 1 object: each was read and has the digest that it says.\n"
+    )
     key = Blobs.key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
     out = capsys.readouterr().out
-    assert key in out and out.endswith("1 in all, 4 bytes; 1 missing.\n")
+    assert f"Missing: {key} (4 bytes), bas_" in out and "else restore it from a backup." in out
+    assert out.endswith("1 difference, 4 bytes: 1 missing.\n")
     assert housekeeping.main(["check", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["kind"], told["object"], told["bytes"]) == ("missing", key, 4)
     assert told["detail"].startswith("bas_")
     assert housekeeping.main(["check", "--repair"]) == 1  # no copy anywhere: named, and left
-    assert "1 found, 0 repaired." in capsys.readouterr().out
+    assert "1 difference found, 0 repaired." in capsys.readouterr().out
 
 
 def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
@@ -83,7 +92,8 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     scrubber.round()
     assert housekeeping.main(["check"]) == 1  # without reading everything
     out = capsys.readouterr().out
-    assert f"digest  5  {key}" in out and "since ever 2 objects" in out
+    assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out
+    assert "so far it has read 2 objects, " in out
     place.store.put_bytes(key, b"sound")
     other = Blobs.key(place.base("lost"))
     place.store.delete(other)
@@ -95,7 +105,7 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
 def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.store.put_bytes("archives/tsk_never", b"12345")
     assert housekeeping.main(["sweep", "--dry-run"]) == 0
-    assert capsys.readouterr().out == "0 in all, 0 bytes.\n"
+    assert capsys.readouterr().out == "Nothing would be removed.\n"
     assert housekeeping.main(["sweep", "--dry-run", "--grace-hours", "0"]) == 0
     assert "archive that nothing names  5  archives/tsk_never" in capsys.readouterr().out
     assert place.store.stat("archives/tsk_never") is not None

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.output import complain, say, size, table, when
+from perennial.cli.command import DYNAMIC, Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.moments import FUTURE, PAST
+from perennial.cli.named import find_id
+from perennial.cli.output import complain, say, size, when
+from perennial.text import one_line
 
-_FROM_NOW = re.compile(r"([0-9]{1,5})([dh])")
-_UNITS = {"d": "days", "h": "hours"}
 
-
-@click.group("keys")
+@click.group("keys", cls=Commands)
 def keys() -> None:
     """Make, list and revoke access keys; wants an admin's key."""
 
 
-@command("list", keys)
+@command("list", keys, columns=("key", "name", "owner", "scope", "valid until"))
 def list_keys(shell: Shell) -> None:
     """All keys, without their secrets."""
     found = list(shell.client().keys.list())
     rows = [(one.id, one.name, one.owner, _may(one), _until(one)) for one in found]
-    shell.answer(found, lambda: table(("key", "name", "owner", "scope", "valid until"), rows, "No key."))
+    shell.rows(found, rows, "No key.")
 
 
 def _may(key: Any) -> str:
@@ -54,7 +53,11 @@ def _until(key: Any) -> str:
 )
 @click.option("--owner", metavar="OWNER", help="Default: your own; a new name makes a new owner.")
 @click.option(
-    "--expires", metavar="TIME", help="Such as 30d, 12h or 2027-01-31T00:00:00Z; of scope predict required."
+    "--expires",
+    type=FUTURE,
+    metavar="30d|DATE",
+    help="After 30d or 12h, at the end of a date such as 2027-01-31 (UTC), or at 2027-01-31T08:00:00Z; of scope "
+    "predict required.",
 )
 @click.option("--model", "-m", metavar="MODEL", help="Of scope predict: the model that it asks.")
 @click.option("--alias", metavar="ALIAS", help="Of scope predict: the alias, such as production.")
@@ -62,8 +65,7 @@ def _until(key: Any) -> str:
 @click.option("--images-per-day", type=int, metavar="N", help="Of scope predict; default 1000.")
 def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
     """Make a key. Its secret is on standard output, this once."""
-    expires_at = None if expires is None else _moment(expires)
-    found = shell.client().keys.create(name, expires_at=expires_at, **wanted)
+    found = shell.client().keys.create(name, expires_at=expires, **wanted)
 
     def show() -> None:
         complain(f"Key {found.id} of {found.owner} ({_may(found)}). The secret is shown this once:")
@@ -72,27 +74,24 @@ def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
     shell.answer(found, show)
 
 
-def _moment(text: str) -> str:
-    """A moment as the service reads it, which may be given as days or hours from now."""
-    match = _FROM_NOW.fullmatch(text)
-    if match is None:
-        return text
-    length = timedelta(**{_UNITS[match[2]]: int(match[1])})
-    return (datetime.now(UTC) + length).isoformat(timespec="seconds")
-
-
 @command("revoke", keys)
-@click.argument("key")
+@click.argument("key", metavar="KEY|NAME")
 def revoke(shell: Shell, key: str) -> None:
-    """End a key's validity."""
-    shell.client().keys.delete(key)
-    shell.answer({"revoked": key}, lambda: say(f"Key {key} is revoked."))
+    """End a key's validity. KEY is its id; a NAME must be that of one valid key alone."""
+    client = shell.client()
+    valid = (one for one in client.keys.list() if not one.revoked_at)
+    found = find_id(key, "key", "key_", valid, lambda one: one.name)
+    client.keys.delete(found)
+    named = "" if found == key else f" ({key})"
+    shell.answer({"revoked": found}, lambda: say(one_line(f"Key {found}{named} is revoked.")))
 
 
-@command("audit", short_help="Who changed what.")
+@command("audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what.")
 @click.option("--model", "-m", metavar="MODEL", help="Of one model.")
 @click.option("--action", metavar="ACTION", help="Such as alias.set.")
-@click.option("--since", metavar="TIME", help="Such as 2026-11-01T00:00:00Z.")
+@click.option(
+    "--since", type=PAST, metavar="7d|DATE", help="From 7d or 12h ago, a date or 2026-11-01T00:00:00Z on."
+)
 @click.option("--newest", is_flag=True, help="The newest first.")
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=100, show_default=True, help="How many at most."
@@ -104,18 +103,18 @@ def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
         for one in changes:
             shell.stream(one, lambda: None)
         return
-    rows = [(when(one.at), one.owner, one.key or "a worker", one.action, one.object) for one in changes]
-    table(("at", "owner", "key", "action", "object"), rows, "Nothing was changed.")
+    rows = ((when(one.at), one.owner, one.key or "a worker", one.action, one.object) for one in changes)
+    shell.rows(None, rows, "Nothing was changed.")
 
 
-@command("usage", short_help="Bytes and jobs, by model or owner.")
+@command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
 def usage(shell: Shell, by: str) -> None:
     """Bytes and jobs, by model or owner. Wants an admin's key."""
     client = shell.client()
     found: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
     rows = [(of.name if by == "model" else of.owner, of.tasks, of.versions, size(_all(of))) for of in found]
-    shell.answer(found, lambda: table((by, "tasks", "versions", "bytes"), rows, "Nothing is stored."))
+    shell.rows(found, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
 
 
 def _all(usage: Any) -> int:

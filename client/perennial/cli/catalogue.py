@@ -9,11 +9,16 @@ from typing import Any
 import click
 
 from perennial.cli.command import Shell, command, json_value
+from perennial.cli.groups import Commands
 from perennial.cli.output import fields, say, size, table, when
 from perennial.types import Base, Method
 
 
-@command("methods", short_help="Continual-learning methods to choose from.")
+@command(
+    "methods",
+    columns=("method", "scenarios", "description"),
+    short_help="Continual-learning methods to choose from.",
+)
 @click.argument("name", required=False)
 def methods(shell: Shell, name: str | None) -> None:
     """Continual-learning methods; with NAME one of them, with its hyper-parameters."""
@@ -24,7 +29,7 @@ def methods(shell: Shell, name: str | None) -> None:
         return
     found = client.methods.list()
     rows = [(of.name, ", ".join(of.scenarios), of.description) for of in found.items]
-    shell.answer(found.items, lambda: table(("method", "scenarios", ""), rows, "No method."))
+    shell.rows(found.items, rows, "No method.")
 
 
 def _show(method: Method) -> None:
@@ -40,7 +45,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-@click.group("bases")
+@click.group("bases", cls=Commands)
 def bases() -> None:
     """Upload and show weights that models start from."""
 
@@ -60,7 +65,7 @@ def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     shell.answer(base, lambda: _base(base))
 
 
-@command("list", bases)
+@command("list", bases, columns=("base", "architecture", "bytes", "models"))
 def list_bases(shell: Shell) -> None:
     """Uploaded weights, and the models that began with each."""
     found = list(shell.client().bases.list())
@@ -68,9 +73,7 @@ def list_bases(shell: Shell) -> None:
         (of.id, of.architecture.name, size(of.bytes), ", ".join(one.name for one in of.models))
         for of in found
     ]
-    shell.answer(
-        found, lambda: table(("base", "architecture", "bytes", "models"), rows, "No base was uploaded.")
-    )
+    shell.rows(found, rows, "No base was uploaded.")
 
 
 @command("rm", bases)
@@ -89,12 +92,12 @@ def show(shell: Shell, base: str) -> None:
     shell.answer(found, lambda: _base(found))
 
 
-@command("architectures", bases)
+@command("architectures", bases, columns=("architecture", "family", "pixels from", "description"))
 def architectures(shell: Shell) -> None:
     """Networks that models can have."""
     found = list(shell.client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in found]
-    shell.answer(found, lambda: table(("architecture", "family", "pixels from", ""), rows, "None."))
+    shell.rows(found, rows, "None.")
 
 
 def _base(base: Base) -> None:

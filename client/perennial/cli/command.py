@@ -1,17 +1,19 @@
-"""What every command takes: --json, --profile, --url; and how it gets its client."""
+"""Options of every command: --json, --jq, --profile, --url, those of listings; and how a command gets its client."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perennial.cli.output import document, line
+from perennial.cli import listing
+from perennial.cli.output import Cell, document, line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -26,6 +28,8 @@ class Shell:
     is_json: bool
     profile: str | None
     url: str | None
+    form: listing.Form = field(default_factory=listing.Form)
+    columns: tuple[str, ...] = ()
 
     def client(self) -> Perennial:
         """The client for this call.
@@ -44,6 +48,24 @@ class Shell:
         else:
             show()
 
+    def rows(
+        self,
+        value: Any,
+        rows: Iterable[Sequence[Cell]],
+        empty: str,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        """One document with --json, else rows in the form that was asked for.
+
+        Args:
+            empty: what a person is told where there are none.
+            columns: headings; None: those that the command was declared with.
+
+        Raises:
+            UsageError: a column was asked for that is none of them.
+        """
+        self.answer(value, lambda: self.form.write(columns or self.columns, rows, empty))
+
     def stream(self, value: Any, show: Callable[[], None]) -> None:
         """One line of several."""
         if self.is_json:
@@ -52,20 +74,42 @@ class Shell:
             show()
 
 
+DYNAMIC = None
+"""Columns that are known with the answer."""
+_NO_LISTING: tuple[str, ...] = ()
+
+
 def command(
-    name: str, group: click.Group | None = None, **settings: Any
+    name: str,
+    group: click.Group | None = None,
+    *,
+    columns: tuple[str, ...] | None = _NO_LISTING,
+    **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command; its first argument is the `Shell`."""
+    """Make a function a command; its first argument is the `Shell`.
+
+    Args:
+        columns: headings of the rows that it prints, which `Shell.rows` takes; `DYNAMIC`: they depend on the answer.
+            Left out, it prints no rows.
+    """
+    has_rows = columns != _NO_LISTING
 
     def make(work: Callable[..., Any]) -> click.Command:
         @functools.wraps(work)
-        def run(is_json: bool, profile: str | None, url: str | None, **values: Any) -> Any:
-            return work(Shell(is_json, profile, url), **values)
+        def run(is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any) -> Any:
+            is_json = is_json or jq is not None
+            form = listing.form_of(values, columns, is_json=is_json) if has_rows else listing.Form()
+            with _through(jq):
+                return work(Shell(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         made = decorate(run)
         made.params += [
+            *(listing.options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),
+            click.Option(
+                ["--jq"], metavar="EXPRESSION", help="What jq makes of the JSON; needs the program jq."
+            ),
             click.Option(["--profile"], metavar="NAME", help="A profile of `perennial login`."),
             click.Option(["--url"], metavar="URL", help="Address of the service."),
         ]
@@ -74,6 +118,15 @@ def command(
         return made
 
     return make
+
+
+def _through(expression: str | None) -> AbstractContextManager[None]:
+    """Send JSON through jq where that is asked for."""
+    if expression is None:
+        return nullcontext()
+    from perennial.cli.jq import filtered
+
+    return filtered(expression)
 
 
 def json_value(text: str) -> Any:

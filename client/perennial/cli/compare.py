@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import Shell, command
+from perennial.cli.command import DYNAMIC, Shell, command
+from perennial.cli.listing import Form
 from perennial.cli.output import complain, is_terminal, line, say, table
 from perennial.types import Compare
 
@@ -13,7 +14,7 @@ CLASSES = 20
 KINDS = ("negative", "positive", "both_wrong")
 
 
-@command("compare", short_help="What a version gets wrong that another gets right.")
+@command("compare", columns=DYNAMIC, short_help="What a version gets wrong that another gets right.")
 @click.argument("model")
 @click.argument("a")
 @click.argument("b", default="production")
@@ -33,13 +34,13 @@ def compare(
     if label is not None:
         raise click.UsageError("--class is for --images.")
     found = shell.client().versions.compare(model, a, b, task=task)
-    shell.answer(found, lambda: _show(found))
+    shell.answer(found, lambda: _show(shell, found))
 
 
-def _show(found: Compare) -> None:
-    if not is_terminal():
+def _show(shell: Shell, found: Compare) -> None:
+    if not is_terminal() or shell.form != Form():
         columns = ("task", "images", "both right", "worse", "better", "both wrong", "nfr", "low", "high", "p")
-        table(columns, _tasks(found), "")
+        shell.rows(found, _tasks(found), "There is no task on which both were measured.", columns)
         return
     total = found.totals
     if total.nfr is None or total.nfr_interval is None:
@@ -84,7 +85,7 @@ def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: st
         for one in found:
             line(one)
         return
-    columns = ("task", "image", "class", "a says", "sure", "b says", "sure", "picture")
+    columns = ("task", "image", "class", "a says", "a sure", "b says", "b sure", "picture")
     rows = (
         (
             *(one.task, one.index, one.label, one.a.label, one.a.probability),
@@ -92,4 +93,4 @@ def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: st
         )
         for one in found
     )
-    table(columns, list(rows) if is_terminal() else rows, "There is none.")
+    shell.rows(None, rows, "There is none.", columns)

@@ -11,6 +11,7 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.output import say, size
+from perennial.cli.places import file_at, folder_at
 from perennial.cli.triton import lay_out
 from perennial.cli.unpack import opened
 from perennial.errors import BadAnswer
@@ -42,7 +43,8 @@ SIZE = _Size()
     "--output",
     "-o",
     metavar="FILE|FOLDER",
-    help="Where to; default: here, MODEL-VERSION.zip or MODEL-VERSION-onnx.zip.",
+    help="Where to; into a folder that exists or whose name ends with /, which is made, as MODEL-VERSION.zip or "
+    "MODEL-VERSION-onnx.zip. Default: here.",
 )
 @click.option("--format", "form", default="safetensors", show_default=True, help="safetensors or onnx.")
 @click.option("--layout", type=click.Choice(["zip", "files", "triton"]), default="zip", show_default=True)
@@ -63,7 +65,7 @@ def download(
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
     name = safe_filename(f"{model}-{number}{ending}.zip")
-    target = Path(output or name) if layout == "zip" else Path(output or ".") / f".{name}"
+    target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
     found = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
     )

@@ -12,33 +12,36 @@ from perennial.bars import share, state
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.following import came_away, follow, stream_events
-from perennial.cli.output import fields, say, table, when, when_short
+from perennial.cli.groups import Commands
+from perennial.cli.output import fields, say, when, when_short
+from perennial.cli.recipe import recipe_rows
+from perennial.cli.states import JOBS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Job
 
 
-@click.group("jobs")
+@click.group("jobs", cls=Commands)
 def jobs() -> None:
     """List, follow, pause, cancel and retry jobs."""
 
 
-@command("list", jobs)
+@command("list", jobs, columns=("job", "kind", "task", "state", "version", "created UTC"))
 @click.option("--model", "-m", metavar="MODEL", help="Those of one model.")
-@click.option("--state", "wanted", metavar="STATE", help="queued, running, succeeded, failed …")
+@state_option("--state", "wanted", JOBS)
 @click.option("--kind", metavar="KIND", help="learn, validate, fetch or export.")
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
 )
 def list_jobs(shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int) -> None:
     """Jobs, newest first."""
-    found = list(islice(shell.client().jobs.list(model=model, state=wanted, kind=kind), limit))
+    client, asked = shell.client(), None if wanted is None else JOBS[wanted]
+    every = client.jobs.list(model=model, state=asked, kind=kind)
+    found = list(islice((one for one in every if wanted in (None, one.state, state(one))), limit))
     rows = [
         (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at)) for one in found
     ]
-    shell.answer(
-        found, lambda: table(("job", "kind", "task", "state", "version", "created UTC"), rows, "No job.")
-    )
+    shell.rows(found, rows, "No job.")
 
 
 @command("show", jobs)
@@ -60,6 +63,7 @@ def _show(job: Job) -> None:
         ("done", f"{share(job):.0%}"),
         ("to go", None if job.is_terminal else eta),
         ("version", job.version),
+        *recipe_rows(job.recipe),
         ("created", when(job.created_at)),
         ("finished", when(job.finished_at)),
     ]

@@ -15,6 +15,7 @@ import click
 
 from perennial import __version__
 from perennial.cli.exits import Detached, Exit, listed, status_of
+from perennial.cli.groups import Commands
 from perennial.cli.output import complain
 from perennial.errors import PerennialError
 from perennial.words import by_commands
@@ -24,7 +25,7 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Type
 PLUGINS = "perennial.commands"
 """Entry points by which the service's own package adds serve, worker, migrate …"""
 COMMANDS = {
-    "login": ("session", "Keep the address of a service and a key to it."),
+    "login": ("login", "Keep the address of a service and a key to it."),
     "logout": ("session", "Forget them."),
     "whoami": ("session", "Whose key this is, and what it may do."),
     "status": ("session", "Whether the service answers, and what waits for a person."),
@@ -33,6 +34,7 @@ COMMANDS = {
     "watch-folder": ("watch_folder", "Send the batches that appear in a folder, one after the other."),
     "uploads": ("uploads", "Large batches that were begun and not submitted: list and remove them."),
     "tasks": ("tasks", "Batches of a model: list, show, and settle what waits."),
+    "issues": ("issues", "Images of a batch to look at: suspect labels, near duplicates."),
     "jobs": ("jobs", "List, follow, pause, cancel and retry jobs."),
     "versions": ("versions", "List, show and compare versions."),
     "compare": ("compare", "What a version gets wrong that another gets right."),
@@ -42,6 +44,7 @@ COMMANDS = {
     "rollback": ("aliases", "Put production back."),
     "follow": ("aliases", "Let production follow the line again."),
     "metrics": ("metrics", "How good each version is on each task."),
+    "evaluate": ("evaluate", "How good a version is on labelled images of your own."),
     "methods": ("catalogue", "Continual-learning methods to choose from."),
     "bases": ("catalogue", "Upload and show weights that models start from."),
     "webhooks": ("webhooks", "Be told by a signed POST what happens to your models."),
@@ -53,7 +56,7 @@ COMMANDS = {
 }
 
 
-class Perennial(click.Group):
+class Perennial(Commands):
     """Loads the module of a command when it is used, so that `perennial --help` is quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

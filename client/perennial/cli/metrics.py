@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.output import complain, fields, is_terminal, say, table
+from perennial.cli.command import DYNAMIC, Shell, command
+from perennial.cli.listing import Form
+from perennial.cli.output import complain, fields, is_terminal, say
 
 FITTING = 6
 """Tasks that fit beside each other into 80 columns."""
 
 
-@command("metrics", short_help="How good each version is on each task.")
+@command("metrics", columns=DYNAMIC, short_help="How good each version is on each task.")
 @click.argument("model")
 @click.option(
     "--version", "-v", default="latest", show_default=True, help="Whose figures: a number or alias."
@@ -25,17 +26,15 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
 
     def show() -> None:
         columns = found.columns
-        shown = columns[-FITTING:] if is_terminal() else columns
+        is_free = is_terminal() and shell.form == Form()
+        shown = columns[-FITTING:] if is_free else columns
         if len(shown) < len(columns):
             complain(f"The newest {len(shown)} of {len(columns)} tasks; --json has all.")
         pairs = list(zip(found.rows, found.accuracy_matrix, strict=True))[-last:]
         rows = [(row.version, row.status, *cells[len(columns) - len(shown) :]) for row, cells in pairs]
-        table(
-            ("version", "status", *(f"task {column.task}" for column in shown)),
-            rows,
-            "Nothing was measured yet.",
-        )
-        if not is_terminal():
+        headings = ("version", "status", *(f"task {column.task}" for column in shown))
+        shell.form.write(headings, rows, "Nothing was measured yet.")
+        if not is_free:
             return
         summary = found.summary
         say(f"Version {found.version}:")

@@ -9,8 +9,11 @@ import click
 
 from perennial import words
 from perennial.cli.command import RECIPE, Shell, command, json_value
-from perennial.cli.output import Cell, confirm, fields, say, size, table, when
+from perennial.cli.groups import Commands
+from perennial.cli.output import Cell, confirm, fields, say, size, when
 from perennial.cli.rebase import rebase
+from perennial.cli.recipe import recipe_rows
+from perennial.cli.states import WAITS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import ListedModel, Model
@@ -19,7 +22,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 STOP = click.Choice(["stop", "continue"])
 
 
-@click.group("models")
+@click.group("models", cls=Commands)
 def models() -> None:
     """Make, list, show, change, rebase and delete models."""
 
@@ -27,16 +30,18 @@ def models() -> None:
 models.add_command(rebase)
 
 
-@command("list", models)
+@command(
+    "list",
+    models,
+    columns=("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits"),
+)
 @click.argument("query", required=False)
-def list_models(shell: Shell, query: str | None) -> None:
+@state_option("--waits", "wanted", WAITS)
+def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
     """All models; with QUERY those whose name holds it."""
-    found = list(shell.client().models.list(query=query, summary=True))
-    columns = ("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits")
-    rows = [_row(one) for one in found]
-    shell.answer(
-        found, lambda: table(columns, rows, "No model yet: make one with `perennial models create NAME`.")
-    )
+    every = shell.client().models.list(query=query, summary=True)
+    found = [one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}]
+    shell.rows(found, map(_row, found), "No model yet: make one with `perennial models create NAME`.")
 
 
 def _row(model: ListedModel) -> tuple[Cell, ...]:
@@ -48,11 +53,6 @@ def _row(model: ListedModel) -> tuple[Cell, ...]:
     return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
 
 
-def _method(model: Model) -> str | None:
-    method = model.recipe.method
-    return getattr(method, "name", None)
-
-
 CHECKS = {
     "forgotten": "share of earlier tasks' images at most that turn wrong beside production.",
     "confused": "share of them at most that are called by a new class.",
@@ -62,25 +62,37 @@ CHECKS = {
     "features_collapsed": "accuracy at most that features lose beside the best of the last 20 ancestors.",
 }
 """The checks beside production, as their options are explained."""
-OFF = "off"
+LIMITS = {
+    "max_forgetting": "forgetting at most, 0 to 1.",
+    "min_new_task": "accuracy on the new batch at least.",
+    "min_acc": "mean accuracy at least.",
+    "max_predicted_loss_rise": "rise of the loss at most that the method forecasts.",
+    "max_negative_flips": "share of images at most that it gets wrong and production right, 0 to 1.",
+    "min_coverage": "share of sure answers at least, 0 to 1.",
+    **CHECKS,
+}
+"""What a gate may ask, as the options are explained."""
+NONE = "none"
+"""Typed where nothing is to be asked; `off` is the same."""
 
 
-class _Rate(click.ParamType[float | str]):
-    """A share from 0 to 1, or `off`."""
+class _Limit(click.ParamType[float | str]):
+    """A number, or `none`."""
 
-    name = "rate"
+    name = "limit"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
         """Read a number; the service says which are allowed."""
-        if value == OFF:
-            return OFF
+        text = str(value).strip().lower()
+        if text in (NONE, "off"):
+            return NONE
         try:
-            return float(value)
+            return float(text)
         except ValueError:
-            self.fail(f"{value!r} is neither a number from 0 to 1 nor {OFF}", param, ctx)
+            self.fail(f"{value!r} is neither a number nor {NONE}", param, ctx)
 
 
-RATE = _Rate()
+LIMIT = _Limit()
 
 
 def _fields() -> Callable[[Work], Work]:
@@ -88,47 +100,37 @@ def _fields() -> Callable[[Work], Work]:
 
     def add(work: Work) -> Work:
         options = [
-            click.option("--description", metavar="TEXT", help="What it is for."),
-            click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be said several times."),
+            click.option("--description", metavar="TEXT", help="What it is for; '' removes it."),
+            click.option(
+                "--tag",
+                "tags",
+                multiple=True,
+                metavar="TAG",
+                help="May be said several times; '' removes all.",
+            ),
             click.option(
                 "--allow-lost-classes/--keep-classes", default=None, help="Whether versions may lack classes."
             ),
             click.option(
-                "--training-data-days", type=float, metavar="DAYS", help="How long images are kept."
+                "--training-data-days",
+                type=LIMIT,
+                metavar="DAYS|none",
+                help="How long images are kept; none: as long as those of a new model.",
             ),
             click.option("--on-failed", type=STOP, help="After a failed job."),
             click.option("--on-rejected", type=STOP, help="After a rejected batch."),
             click.option("--on-held", type=STOP, help="After a held version: wait for you, or go on."),
             click.option(
-                "--max-forgetting", type=float, metavar="RATE", help="Gate: forgetting at most, 0 to 1."
-            ),
-            click.option(
-                "--min-new-task", type=float, metavar="RATE", help="Gate: accuracy on the new batch at least."
-            ),
-            click.option("--min-acc", type=float, metavar="RATE", help="Gate: mean accuracy at least."),
-            click.option(
-                "--max-negative-flips",
-                type=float,
-                metavar="RATE",
-                help="Gate: share of images at most that it gets wrong and production right, 0 to 1.",
-            ),
-            click.option(
-                "--min-coverage",
-                type=float,
-                metavar="RATE",
-                help="Gate: share of sure answers at least, 0 to 1.",
-            ),
-            click.option(
                 "--precision",
-                type=float,
-                metavar="RATE",
-                help="Call answers sure of which so many are right, such as 0.98; 0: call none sure.",
+                type=LIMIT,
+                metavar="RATE|none",
+                help="Call answers sure of which so many are right, such as 0.98; none: call none sure.",
             ),
             *(
                 click.option(
-                    f"--{name.replace('_', '-')}", type=RATE, metavar="RATE|off", help=f"Gate: {text}"
+                    f"--{name.replace('_', '-')}", type=LIMIT, metavar="RATE|none", help=f"Gate: {text}"
                 )
-                for name, text in reversed(CHECKS.items())
+                for name, text in reversed(LIMITS.items())
             ),
             click.option(
                 "--checks",
@@ -146,24 +148,25 @@ def _fields() -> Callable[[Work], Work]:
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Fields of the request from options; what was not said is not in it."""
-    names = (
-        "max_forgetting",
-        "min_new_task",
-        "min_acc",
-        "max_negative_flips",
-        "min_coverage",
-        "checks",
-        *CHECKS,
-    )
-    limits = {name: values.pop(name) for name in names}
-    gate: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-    gate |= {name: None for name in CHECKS if gate.get(name) == OFF}
-    precision = values.pop("precision")
+    limits = {name: values.pop(name) for name in LIMITS}
+    gate: dict[str, Any] = {
+        name: None if value == NONE else value for name, value in limits.items() if value is not None
+    }
+    checks = values.pop("checks")
+    if checks is not None:
+        gate["checks"] = checks
+    precision, tags = values.pop("precision"), [tag for tag in values["tags"] if tag]
+    is_tagged = bool(values.pop("tags"))
+    found = {name: value for name, value in values.items() if value is not None}
+    if is_tagged:
+        found["tags"] = tags
     if precision is not None:
-        values["answers"] = {"precision": precision} if precision else None
-    tags = list(values.pop("tags"))
-    found = {name: value for name, value in values.items() if value is not None or name == "answers"}
-    return {**found, **({"gate": gate} if gate else {}), **({"tags": tags} if tags else {})}
+        found["answers"] = {"precision": precision} if precision not in (0, NONE) else None
+    if found.get("training_data_days") == NONE:
+        found["training_data_days"] = None
+    if found.get("description") == "":
+        found["description"] = None
+    return {**found, **({"gate": gate} if gate else {})}
 
 
 @command("create", models)
@@ -209,7 +212,7 @@ def _show(model: Model) -> None:
         ("image", f"{model.image.size} pixels, {model.image.channels} channels"),
         ("description", model.description),
         ("tags", ", ".join(model.tags or []) or None),
-        ("method", _method(model)),
+        *recipe_rows(model.recipe),
         (
             "gate",
             ", ".join(f"{name} {value}" for name, value in limits.items()) or "asks nothing but lost classes",

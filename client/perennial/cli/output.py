@@ -6,15 +6,20 @@ value of the service reaches a terminal unseen; a test fails for a command that 
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from perennial.errors import ConfigError, PerennialError
 from perennial.guard import json_text
 from perennial.shapes import as_json
 from perennial.text import one_line, printable
@@ -26,6 +31,8 @@ NOTHING = "–"
 """A cell that has no value."""
 WIDTH = 80
 """Columns of a terminal that does not say."""
+LONGEST_NAME = 32
+"""Characters of a first column that is not broken: ids are no longer."""
 Cell = str | int | float | bool | None
 
 
@@ -45,8 +52,41 @@ def say(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask a person, and end the command where the answer is no."""
-    click.confirm(one_line(question), abort=True, err=True)
+    """Ask a person.
+
+    Raises:
+        PerennialError: the answer is no.
+        ConfigError: there is none.
+    """
+    with _asked("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
+        if not click.confirm(one_line(question), err=True):
+            raise PerennialError("Nothing was done.")
+
+
+def ask(question: str, missing: str, *, default: str | None = None, is_secret: bool = False) -> str:
+    """Ask a person for a text.
+
+    Args:
+        missing: what is told where no answer comes.
+        is_secret: it is not shown while it is typed.
+
+    Raises:
+        ConfigError: standard input has ended.
+    """
+    with _asked(missing):
+        return str(click.prompt(one_line(question), default=default, hide_input=is_secret, err=True))
+
+
+@contextmanager
+def _asked(missing: str) -> Iterator[None]:
+    """Tell the end of standard input from Ctrl-C, which click makes the same."""
+    try:
+        yield
+    except click.Abort as stopped:
+        complain("")  # the question's line has no end
+        if isinstance(stopped.__context__, EOFError):
+            raise ConfigError(missing) from None
+        raise
 
 
 def _write(text: str, stream: TextIO) -> None:
@@ -67,10 +107,13 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
     rest = text.lstrip()
     if not rest or rest.startswith("perennial "):
         return text
-    indent = text[: len(text) - len(rest)]
+    indent, width = text[: len(text) - len(rest)], max(40, _columns_of(stream))
+    before, colon, typed = rest.rpartition(": perennial ")
+    if colon and len(text) > width:  # a command stays whole, so it gets a line of its own
+        return f"{_fold(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
     return textwrap.fill(
         rest,
-        max(40, _columns_of(stream)),
+        width,
         initial_indent=indent,
         subsequent_indent=indent + hanging,
         break_long_words=False,
@@ -90,18 +133,59 @@ def line(value: Any) -> None:
 
 def _write_json(value: Any, indent: int | None, separators: tuple[str, str] | None) -> None:
     text = json.dumps(as_json(value), ensure_ascii=False, indent=indent, separators=separators)
-    _write(json_text(text), sys.stdout)
+    _json_sink.get()(json_text(text))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
+def _print(text: str) -> None:
+    _write(text, sys.stdout)
+
+
+_json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=_print)
+"""Takes every JSON document that a command answers."""
+
+
+@contextmanager
+def json_to(sink: Callable[[str], None]) -> Iterator[None]:
+    """Send JSON elsewhere than to standard output."""
+    token = _json_sink.set(sink)
+    try:
+        yield
+    finally:
+        _json_sink.reset(token)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Print lines that another program made of an answer, as they come."""
+    for one in lines:
+        _print(one.rstrip("\n"))
+
+
+def plain_row(row: Sequence[Cell]) -> None:
+    """Cells with tabs between them."""
+    _print("\t".join(_plain(cell) for cell in row))
+
+
+def csv_row(row: Sequence[Cell]) -> None:
+    """Cells as a line of CSV, quoted where that is needed."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow([_plain(cell) for cell in row])
+    _print(text.getvalue())
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str, has_headers: bool | None = None
+) -> None:
     """Rows under headings; without a terminal, tab-separated and without headings.
 
     Args:
         empty: what a person is told where there are none.
+        has_headers: whether there are headings; None: on a terminal alone.
     """
     if not is_terminal():
+        if has_headers:
+            plain_row(columns)
         for row in rows:
-            _write("\t".join(_plain(cell) for cell in row), sys.stdout)
+            plain_row(row)
         return
     cells = [[one_line(shown(cell)) for cell in row] for row in rows]
     if not cells:
@@ -111,12 +195,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) ->
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=SIMPLE_HEAD, pad_edge=False)
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False)
     for number, column in enumerate(columns):
         is_number = all(_is_number(row[number]) for row in cells)
-        found.add_column(
-            column, justify="right" if is_number else "left", overflow="fold", no_wrap=column == "job"
-        )
+        is_name = number == 0 and max(len(row[0]) for row in cells) <= LONGEST_NAME
+        found.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name)
     for each in cells:
         found.add_row(*(Text(cell) for cell in each))
     console().print(found)

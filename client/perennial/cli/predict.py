@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from perennial.cli.command import VERSION, Shell, command
-from perennial.cli.output import complain, line, table
+from perennial.cli.command import DYNAMIC, VERSION, Shell, command
+from perennial.cli.output import complain, line
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import as_json
@@ -19,7 +19,7 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 """Of one request."""
 
 
-@command("predict", short_help="Ask a version what images show.")
+@command("predict", columns=DYNAMIC, short_help="Ask a version what images show.")
 @click.argument("model")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @VERSION
@@ -56,7 +56,7 @@ def predict(
     if not shell.is_json:
         width = max((len(row) for row in rows), default=1)
         headings = ("image", *("label" if number == 1 else f"{number}." for number in range(1, width)))
-        table(headings, [row + ("",) * (width - len(row)) for row in rows], "")
+        shell.rows(None, [row + ("",) * (width - len(row)) for row in rows], "", headings)
     return 1 if bad else 0
 
 

@@ -1,8 +1,7 @@
-"""login, logout, whoami, status, open."""
+"""logout, whoami, status, open."""
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from urllib.parse import quote
 
@@ -10,44 +9,12 @@ import click
 
 from perennial import config
 from perennial.cli.command import Shell, command
+from perennial.cli.exits import ERROR, FAILED, HELD, REJECTED, UNAVAILABLE
 from perennial.cli.output import complain, fields, say
-from perennial.errors import APIError, Forbidden, NotFound
+from perennial.errors import APIError, NotFound
 from perennial.shapes import as_json
 from perennial.text import one_line
 from perennial.types import ListedModel
-
-
-@command("login", short_help="Keep the address of a service and a key to it.")
-@click.option("--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input.")
-def login(shell: Shell, key: str | None) -> None:
-    """Keep the address of a service and a key to it, after both were tried.
-
-    The key goes to the system's keyring where the package keyring is installed, else to a file that you alone can read.
-    """
-    from perennial import Perennial
-
-    url = config.checked_url(shell.url or config.connection(profile=None).url)
-    if key is None:
-        key = (
-            click.prompt(f"Key to {url}", hide_input=True, err=True)
-            if sys.stdin.isatty()
-            else sys.stdin.readline()
-        )
-    key = key.strip()
-    profile = shell.profile or config.DEFAULT_PROFILE
-    owner: str | None = None
-    scope: str | None = None
-    with Perennial(key, base_url=url) as client:
-        try:
-            owner, scope = (me := client.me()).owner, me.scope
-        except NotFound:  # an older service: any answer shows that the key is good
-            next(iter(client.models.list()), None)
-        except Forbidden as error:  # a key for figures alone, or for one alias of one model
-            scope = "predict" if "of scope predict" in str(error) else "scrape"
-    where = config.store(profile, url, key)
-    kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    who = f" as {one_line(owner)} ({scope})" if owner else ""
-    shell.answer(kept, lambda: say(f"Logged in to {url}{who}; the key is in {where}."))
 
 
 @command("logout", short_help="Forget a service and its key.")
@@ -80,7 +47,14 @@ def whoami(shell: Shell) -> None:
 
 
 @command("status", short_help="Whether the service answers, and what waits for a person.")
-def status(shell: Shell) -> None:
+@click.option(
+    "--exit-code",
+    "is_told",
+    is_flag=True,
+    help="End with 5 where the service is not ready, with 10, 11 or 12 where a held, rejected or failed batch waits "
+    "for a person, with 1 where something else does.",
+)
+def status(shell: Shell, is_told: bool) -> int:
     """Whether the service answers, what runs, and what waits for a person in which model."""
     client = shell.client()
     try:
@@ -115,6 +89,16 @@ def status(shell: Shell) -> None:
         _attention(models)
 
     shell.answer(found, show)
+    return _exit_code(ready.status, models) if is_told else 0
+
+
+def _exit_code(ready: str, models: list[ListedModel]) -> int:
+    """Return the exit status for a script that looks: of what waits, the one that a submit would have ended with."""
+    if ready != "ready":
+        return UNAVAILABLE
+    waits = {entry.kind for model in models for entry in model.attention}
+    known = {"held": HELD, "rejected": REJECTED, "failed": FAILED}
+    return next((status for kind, status in known.items() if kind in waits), ERROR if waits else 0)
 
 
 def _attention(models: list[ListedModel]) -> None:

@@ -8,26 +8,32 @@ import click
 
 from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.following import follow
-from perennial.cli.output import Cell, confirm, fields, say, table, when
+from perennial.cli.groups import Commands
+from perennial.cli.output import Cell, confirm, fields, say, when
+from perennial.cli.recipe import recipe_rows
+from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Task
 from perennial.words import by_commands, found_in, left_out
 
 
-@click.group("tasks")
+@click.group("tasks", cls=Commands)
 def tasks() -> None:
     """Batches of a model: list, show, and settle what waits."""
 
 
-@command("list", tasks)
+@command(
+    "list",
+    tasks,
+    columns=("task", "name", "standing", "classes", "images", "version", "learned", "now"),
+)
 @click.argument("model")
-def list_tasks(shell: Shell, model: str) -> None:
+@state_option("--standing", "standing", STANDINGS)
+def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     """The batches of a model, in order."""
-    found = list(shell.client().tasks.list(model))
-    columns = ("task", "name", "standing", "classes", "images", "version", "learned", "now")
-    rows = [_row(one) for one in found]
-    shell.answer(found, lambda: table(columns, rows, "No batch yet: `perennial submit`."))
+    found = [one for one in shell.client().tasks.list(model) if standing in (None, one.standing)]
+    shell.rows(found, map(_row, found), "No batch yet: `perennial submit`.")
 
 
 def _row(task: Task) -> tuple[Cell, ...]:
@@ -56,6 +62,7 @@ def _show(task: Task) -> None:
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
         ("accuracy when learned", task.accuracy_when_learned),
         ("accuracy now", task.accuracy_now),
+        *recipe_rows(task.recipe),
         ("sha256", task.sha256),
         ("training data until", when(task.training_data_until)),
     ]

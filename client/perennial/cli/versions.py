@@ -7,22 +7,26 @@ from typing import Any
 import click
 
 from perennial import words
-from perennial.cli.command import Shell, command
-from perennial.cli.output import Cell, fields, say, size, table, when
+from perennial.cli.command import DYNAMIC, Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.listing import Form
+from perennial.cli.output import Cell, fields, say, size, when
+from perennial.cli.recipe import recipe_rows
+from perennial.cli.states import VERSIONS, state_option
 from perennial.types import Version
 
 
-@click.group("versions")
+@click.group("versions", cls=Commands)
 def versions() -> None:
     """List, show and compare versions."""
 
 
-@command("list", versions)
+@command("list", versions, columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"))
 @click.argument("model")
-def list_versions(shell: Shell, model: str) -> None:
+@state_option("--status", "status", VERSIONS)
+def list_versions(shell: Shell, model: str, status: str | None) -> None:
     """All versions of a model, held ones among them."""
-    found = list(shell.client().versions.list(model))
-    columns = ("version", "task", "status", "parent", "accuracy", "bytes", "created")
+    found = [one for one in shell.client().versions.list(model) if status in (None, one.status)]
     rows = [
         (
             *(one.number, one.task, one.status, one.parent),
@@ -30,7 +34,7 @@ def list_versions(shell: Shell, model: str) -> None:
         )
         for one in found
     ]
-    shell.answer(found, lambda: table(columns, rows, "No version."))
+    shell.rows(found, rows, "No version.")
 
 
 @command("show", versions)
@@ -54,6 +58,7 @@ def _show(version: Version) -> None:
         ("accuracy by task", ", ".join(measured)),
         ("gate", "passed" if version.gate.passed else "not passed"),
         ("bytes", f"{size(version.bytes)}, of which new {size(version.bytes_new)}"),
+        *recipe_rows(version.manifest.to_dict().get("recipe")),
         ("created", when(version.created_at)),
         ("note", version.note),
     ]
@@ -76,7 +81,7 @@ def note(shell: Shell, model: str, version: str, text: str | None) -> None:
     shell.answer(found, lambda: _show(found))
 
 
-@command("diff", versions)
+@command("diff", versions, columns=DYNAMIC)
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")
@@ -107,11 +112,10 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
 
     def show() -> None:
         headings = ("task", str(old.number), str(new.number), "change")
-        table(
-            headings,
-            [(of["task"], of["before"], of["after"], _signed(of["change"])) for of in tasks],
-            "No task.",
-        )
+        rows = [(of["task"], of["before"], of["after"], _signed(of["change"])) for of in tasks]
+        shell.form.write(headings, rows, "No task.")
+        if shell.form != Form():
+            return
         if lost:
             say(f"Version {new.number} was not taught task {', '.join(map(str, lost))}.")
         for name, (was, now) in recipe.items():

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial.cli.command import Shell, command
-from perennial.cli.output import Cell, complain, fields, say, table, when
+from perennial.cli.groups import Commands
+from perennial.cli.named import find_id
+from perennial.cli.output import Cell, complain, fields, say, when
+from perennial.cli.states import WEBHOOKS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 
@@ -20,18 +23,24 @@ ATTEMPT_S = 20.0
 """Longer than an attempt of the service takes."""
 
 
-@click.group("webhooks")
+@click.group("webhooks", cls=Commands)
 def webhooks() -> None:
     """Be told by a signed POST what happens to your models."""
 
 
-@command("list", webhooks)
-def list_webhooks(shell: Shell) -> None:
+@command("list", webhooks, columns=("webhook", "address", "state", "waiting", "last delivery"))
+@state_option("--state", "state", WEBHOOKS)
+def list_webhooks(shell: Shell, state: str | None) -> None:
     """Your webhooks, and how the last delivery of each went."""
-    found = list(shell.client().webhooks.list())
+    found = [one for one in shell.client().webhooks.list() if state in (None, one.state)]
     rows = [(one.id, one.url, one.state, one.pending, _last(one)) for one in found]
-    columns = ("webhook", "address", "state", "waiting", "last delivery")
-    shell.answer(found, lambda: table(columns, rows, "No webhook."))
+    shell.rows(found, rows, "No webhook.")
+
+
+def _named(shell: Shell, webhook: str) -> tuple[Perennial, str]:
+    """A client, and the id of the webhook that was named by it or by its address."""
+    client = shell.client()
+    return client, find_id(webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url)
 
 
 def _last(one: types.Webhook) -> str | None:
@@ -58,10 +67,11 @@ def create(shell: Shell, address: str, events: tuple[str, ...], model: str | Non
 
 
 @command("rotate", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rotate(shell: Shell, webhook: str) -> None:
     """Make a new secret; for a day deliveries are signed with the old one too."""
-    _shown_once(shell, shell.client().webhooks.rotate(webhook))
+    client, webhook = _named(shell, webhook)
+    _shown_once(shell, client.webhooks.rotate(webhook))
 
 
 def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
@@ -73,10 +83,11 @@ def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
 
 
 @command("show", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def show(shell: Shell, webhook: str) -> None:
     """One webhook: its state, and what it is told."""
-    found = shell.client().webhooks.retrieve(webhook)
+    client, webhook = _named(shell, webhook)
+    found = client.webhooks.retrieve(webhook)
     rows: list[tuple[str, Cell]] = [
         ("webhook", found.id),
         ("address", found.url),
@@ -94,18 +105,20 @@ def show(shell: Shell, webhook: str) -> None:
 
 
 @command("rm", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rm(shell: Shell, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
-    shell.client().webhooks.delete(webhook)
+    client, webhook = _named(shell, webhook)
+    client.webhooks.delete(webhook)
     shell.answer({"deleted": webhook}, lambda: say(f"Webhook {webhook} is removed."))
 
 
 @command("disable", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def disable(shell: Shell, webhook: str) -> None:
     """Send nothing more; what happens meanwhile is not told later."""
-    found = shell.client().webhooks.update(webhook, enabled=False)
+    client, webhook = _named(shell, webhook)
+    found = client.webhooks.update(webhook, enabled=False)
     shell.answer(
         found,
         lambda: say(
@@ -115,45 +128,50 @@ def disable(shell: Shell, webhook: str) -> None:
 
 
 @command("enable", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable(shell: Shell, webhook: str) -> None:
     """Send again, first what still waits."""
-    found = shell.client().webhooks.update(webhook, enabled=True)
+    client, webhook = _named(shell, webhook)
+    found = client.webhooks.update(webhook, enabled=True)
     shell.answer(
         found, lambda: say(f"{found.url} is told again what happens; {found.pending} deliveries wait.")
     )
 
 
 @command("test", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def test(shell: Shell, webhook: str) -> int:
     """Send an event of the type webhook.test, and say how that went."""
-    client = shell.client()
+    client, webhook = _named(shell, webhook)
     return _outcome(shell, client, client.webhooks.test(webhook))
 
 
-@command("deliveries", webhooks)
-@click.argument("webhook")
+@command(
+    "deliveries",
+    webhooks,
+    columns=("delivery", "event", "state", "attempts", "answer", "sent", "error"),
+)
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only those in it.")
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
 )
 def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     """What was sent and what waits, newest first."""
-    found = list(islice(shell.client().webhooks.deliveries(webhook, state=state), limit))
+    client, webhook = _named(shell, webhook)
+    found = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
     rows = [
         (one.id, one.type, one.state, one.attempts, one.status, when(one.sent_at), one.error) for one in found
     ]
-    columns = ("delivery", "event", "state", "attempts", "answer", "sent", "error")
-    shell.answer(found, lambda: table(columns, rows, "Nothing was sent."))
+    shell.rows(found, rows, "Nothing was sent.")
 
 
 @command("redeliver", webhooks)
-@click.argument("webhook")
+@click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
 def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
     """Send a delivery once more, and say how that went."""
-    client = shell.client()
+    client, webhook = _named(shell, webhook)
     return _outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 

@@ -66,6 +66,23 @@ class TarBatch(Batch):
             f"({', '.join(named[:_CLASSES_SAID])}{more}), {split}, from {self._images.origin}."
         )
 
+    @property
+    def count(self) -> int:
+        """Images, those that cannot be read among them until they were."""
+        return len(self._images.rows)
+
+    def labelled(self) -> Iterator[tuple[str, str, bytes]]:
+        """Yield name, label and bytes of each image.
+
+        Raises:
+            SourceChanged: a file is not what it was.
+            PackError: a file cannot be read.
+        """
+        sizes, rows = self._sizes, self._images.rows  # sizes first: they may leave rows out
+        contents = self._images.contents(0) if rows else iter(())
+        for row, size, content in zip(rows, sizes, contents, strict=False):
+            yield row.name, row.label, b"".join(_exactly(content, size, row.name))
+
     @cached_property
     def _sizes(self) -> "array[int]":
         rows = len(self._images.rows)

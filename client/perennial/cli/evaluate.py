@@ -1,0 +1,207 @@
+"""evaluate: a version on labelled images that it does not learn."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perennial.bars import shown_listing
+from perennial.cli.command import DYNAMIC, VERSION, Shell, command
+from perennial.cli.listing import Form
+from perennial.cli.output import Cell, complain, is_terminal, say
+from perennial.cli.predict import MOST_BYTES, MOST_IMAGES
+from perennial.errors import BadAnswer, ConfigError
+from perennial.pack.tar_batch import TarBatch
+from perennial.text import one_line
+from perennial.types import Prediction
+
+Z95 = 1.959964
+"""Of a two-sided 95 % interval."""
+PAIRS = 10
+"""Confused pairs on a terminal."""
+TABLES = {
+    "classes": ("class", "images", "right", "accuracy", "said", "precision", "most often called"),
+    "confusion": ("class", "called", "images"),
+    "images": ("image", "class", "called", "sure"),
+}
+"""What can be listed, with its columns. `said`: how many images were called so."""
+
+
+@dataclass
+class Score:
+    """What a version said of labelled images."""
+
+    version: int | None = None
+    rows: list[tuple[str, str, str, float]] = field(default_factory=list)
+    """Name, label, answer and its probability, of each image that was answered."""
+    unusable: list[tuple[str, str]] = field(default_factory=list)
+    """Name of an image and why it could not be used."""
+
+    @property
+    def right(self) -> int:
+        """Images that were called by their label."""
+        return sum(label == called for _, label, called, _ in self.rows)
+
+    def confusion(self) -> Counter[tuple[str, str]]:
+        """How often an image of a class was called by another one, by (class, called)."""
+        return Counter((label, called) for _, label, called, _ in self.rows if label != called)
+
+    def classes(self) -> Iterator[tuple[Cell, ...]]:
+        """Yield the cells of a class, for each label in order."""
+        images = Counter(label for _, label, _, _ in self.rows)
+        said = Counter(called for _, _, called, _ in self.rows)
+        right = Counter(label for _, label, called, _ in self.rows if label == called)
+        wrong = self.confusion()
+        for label in sorted(images):
+            other = max(((n, called) for (of, called), n in wrong.items() if of == label), default=None)
+            precision = right[label] / said[label] if said[label] else None
+            called = None if other is None else f"{other[1]} ({other[0]})"
+            yield (
+                label,
+                images[label],
+                right[label],
+                right[label] / images[label],
+                said[label],
+                precision,
+                called,
+            )
+
+    def document(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        wrong = self.confusion()
+        return {
+            "version": self.version,
+            "images": len(self.rows),
+            "right": self.right,
+            "accuracy": self.right / len(self.rows) if self.rows else None,
+            "interval": interval(self.right, len(self.rows)),
+            "classes": [dict(zip(TABLES["classes"][:-1], row, strict=False)) for row in self.classes()],
+            "confusion": [{"class": a, "called": b, "images": n} for (a, b), n in wrong.most_common()],
+            "unusable": [{"image": name, "reason": why} for name, why in self.unusable],
+        }
+
+
+def interval(right: int, images: int) -> tuple[float, float] | None:
+    """Return the 95 % interval (Wilson) of a share of right answers; None without images."""
+    if not images:
+        return None
+    share, square = right / images, Z95**2
+    middle = (share + square / (2 * images)) / (1 + square / images)
+    half = Z95 * math.sqrt(share * (1 - share) / images + square / (4 * images**2)) / (1 + square / images)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@command("evaluate", columns=DYNAMIC, short_help="How good a version is on labelled images of your own.")
+@click.argument("model")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
+@VERSION
+@click.option("--task", type=int, help="In the scenario task: whose head answers.")
+@click.option(
+    "--list",
+    "listed",
+    type=click.Choice(list(TABLES)),
+    default="classes",
+    show_default=True,
+    help="Rows of what.",
+)
+@click.option("--wrong", is_flag=True, help="With --list images: only those that are called otherwise.")
+def evaluate(
+    shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
+) -> int:
+    """Ask a version of the labelled images in DIR, which are not learned: accuracy, confusion, each class.
+
+    DIR is a folder of folders of images, one for each class, or another data set that `perennial submit` takes, but no
+    archive. Ends with 1 where an image could not be used; the others count.
+    """
+    if wrong and listed != "images":
+        raise click.UsageError("--wrong is for --list images.")
+    shell.form.chosen(TABLES[listed])
+    client, score = shell.client(), Score()
+    source = labelled(folder)
+    with shown_listing(sys.stderr.isatty(), "asked") as show:
+        for batch in batches(source):
+            answer = client.predict(
+                model, [content for _, _, content in batch], version=version, top_k=1, task=task
+            )
+            if len(answer.predictions) != len(batch):
+                raise BadAnswer(f"The service answered {len(answer.predictions)} of {len(batch)} images.")
+            score.version = answer.version
+            for (name, label, _), one in zip(batch, answer.predictions, strict=True):
+                if isinstance(one, Prediction):
+                    score.rows.append((name, label, one.label, max(one.probabilities.values(), default=0.0)))
+                else:
+                    score.unusable.append((name, one.error.detail))
+            if show is not None:
+                show(len(score.rows) + len(score.unusable), source.count)
+    for name, why in score.unusable:
+        complain(one_line(f"{name}: {why}"))
+    shell.answer(score.document(), lambda: _show(shell, model, score, listed, wrong))
+    return 1 if score.unusable else 0
+
+
+def _show(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> None:
+    rows: Iterator[tuple[Cell, ...]]
+    if listed == "classes":
+        rows = score.classes()
+    elif listed == "confusion":
+        rows = ((*pair, number) for pair, number in score.confusion().most_common())
+    else:
+        rows = (row for row in score.rows if not wrong or row[1] != row[2])
+    shell.form.write(TABLES[listed], rows, "There is none.")
+    around = interval(score.right, len(score.rows))
+    if around is not None:
+        complain(
+            f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images right, "
+            f"{score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to {around[1]:.1%})."
+        )
+    if shell.form != Form() or not is_terminal():
+        return
+    if listed == "classes":
+        for (label, called), number in score.confusion().most_common(PAIRS):
+            images = "1 image" if number == 1 else f"{number:,} images"
+            say(f"  {one_line(f'“{label}” called “{called}”')}: {images}")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled images of a folder. `count`: how many there are."""
+
+    batch: TarBatch
+    count: int
+
+
+def labelled(folder: Path) -> Labelled:
+    """Open a folder or data set. Raises ConfigError where it is none with labels."""
+    from perennial.pack import PackError, open_batch
+
+    try:
+        batch = open_batch(folder)
+    except PackError as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(batch, TarBatch):
+        raise ConfigError(f"{folder} is an archive: unpack it, and name the folder.")
+    return Labelled(batch, batch.count)
+
+
+def batches(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
+    """Yield as many images as go in one request: name, label and bytes of each. Raises ConfigError."""
+    found: list[tuple[str, str, bytes]] = []
+    held = 0
+    try:
+        for one in source.batch.labelled():
+            if found and (len(found) == MOST_IMAGES or held + len(one[2]) > MOST_BYTES):
+                yield found
+                found, held = [], 0
+            found.append(one)
+            held += len(one[2])
+    except ValueError as error:  # a sentence for a person: a file changed, or cannot be read
+        raise ConfigError(str(error)) from error
+    if found:
+        yield found

@@ -1,0 +1,83 @@
+"""issues: images of a batch whose label or likeness a person should look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from perennial.cli.command import Shell, command
+from perennial.cli.output import Cell, complain
+from perennial.types import NearPair, Task
+
+COLUMNS = ("kind", "path", "label", "suggested", "score", "like", "where")
+KINDS = ("suspect", "near_duplicate", "duplicate", "conflict", "rejected")
+Row = tuple[Cell, ...]
+
+
+@command(
+    "issues", columns=COLUMNS, short_help="Images of a batch to look at: suspect labels, near duplicates."
+)
+@click.argument("model")
+@click.argument("task", type=int)
+@click.option("--kind", type=click.Choice(KINDS), help="Only those.")
+def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
+    """Images of a batch to look at, a row each, as far as the service lists them.
+
+    suspect: its label looks wrong; `suggested` is `score` times as probable. near_duplicate: it looks the same as
+    another one (`like`), in the batch or in an earlier task. duplicate, conflict: its bytes are those of another one,
+    of the same class or of another. rejected: it could not be used, and `where` says why.
+    """
+    found = shell.client().tasks.retrieve(model, task)
+    rows = [row for row in rows_of(found) if kind in (None, row[0])]
+    items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    shell.rows(items, rows, "Nothing of this batch is to be looked at.")
+    for name, listed, count in counts_of(found):
+        if kind in (None, name) and listed < count:
+            complain(f"{name}: {listed:,} of {count:,} are listed.")
+
+
+def rows_of(task: Task) -> Iterator[Row]:
+    """Yield the cells of `COLUMNS` of what was found in a batch, by kind."""
+    report = task.report
+    if report.data is not None:
+        for one in report.data.suspects or []:
+            path = one.path or f"train {one.index}"
+            yield ("suspect", path, one.label, one.suggested, one.score, None, "train")
+        near = report.data.near_duplicates
+        if near is not None:
+            held_out = {(pair.path, pair.like) for pair in near.held_out.examples}
+            within = [pair for pair in near.within.examples if (pair.path, pair.like) not in held_out]
+            yield from _alike(within, "batch")
+            yield from _alike(near.held_out.examples, "held out and learned")
+            for earlier in near.earlier:
+                yield from _alike(earlier.examples, f"task {earlier.task}")
+    for copy in report.duplicate_paths or []:
+        yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
+    for conflict in report.conflicts or []:
+        first, *others = zip(conflict.paths, conflict.labels, strict=False)
+        for path, label in others:
+            yield ("conflict", path, label, first[1], None, first[0], "batch")
+    for file in report.rejected or []:
+        yield ("rejected", file.path, None, None, None, None, file.reason)
+
+
+def _alike(pairs: list[NearPair], where: str) -> Iterator[Row]:
+    for pair in pairs:
+        yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
+
+
+def counts_of(task: Task) -> Iterator[tuple[str, int, int]]:
+    """Yield, for each list of the service, its kind, how long it is, and how many there are."""
+    report, data = task.report, task.report.data
+    if data is not None:
+        yield "suspect", len(data.suspects or []), data.suspects_count or 0
+        near = data.near_duplicates
+        if near is not None:
+            for one in (near.within, near.held_out):
+                yield "near_duplicate", len(one.examples), one.count
+            for other in near.earlier:
+                yield "near_duplicate", len(other.examples), other.count
+    yield "duplicate", len(report.duplicate_paths or []), report.duplicates or 0
+    yield "conflict", len(report.conflicts or []), report.conflicts_count or 0
+    yield "rejected", len(report.rejected or []), report.rejected_count or 0

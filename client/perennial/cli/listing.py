@@ -1,0 +1,123 @@
+"""Forms of a listing: --columns, --csv, -q and --headers, the same for every command that prints rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from perennial.cli.output import Cell, csv_row, plain_row, table
+
+QUIET = "The first column alone, such as names or ids: a value a line."
+HEADERS = "Headings or none; default: on a terminal and with --csv, and not elsewhere."
+
+
+@dataclass(frozen=True)
+class Form:
+    """What was said of how rows are printed.
+
+    Attributes:
+        columns: those to print, in this order, as they were typed; None: all.
+        has_headers: None: as it is usual for where the rows go.
+    """
+
+    columns: tuple[str, ...] | None = None
+    is_csv: bool = False
+    is_quiet: bool = False
+    has_headers: bool | None = None
+
+    def write(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
+        """Print rows.
+
+        Args:
+            columns: their headings, all of them.
+            empty: what a person is told where there are none.
+
+        Raises:
+            UsageError: one of the columns that were asked for is none of them.
+        """
+        wanted = self.chosen(columns)
+        headings, cells = [columns[one] for one in wanted], ([row[one] for one in wanted] for row in rows)
+        if self.is_csv:
+            for row in self._with_headings(headings, cells, is_usual=True):
+                csv_row(row)
+        elif self.is_quiet:
+            for row in cells:
+                plain_row(row[:1])
+        else:
+            table(headings, cells, empty, self.has_headers)
+
+    def _with_headings(
+        self, headings: list[str], rows: Iterable[list[Cell]], *, is_usual: bool
+    ) -> Iterator[Sequence[Cell]]:
+        if is_usual if self.has_headers is None else self.has_headers:
+            yield headings
+        yield from rows
+
+    def chosen(self, columns: Sequence[str]) -> list[int]:
+        """Return the places of the columns that were asked for. Raises UsageError."""
+        if self.columns is None:
+            return list(range(len(columns)))
+        places = {_typed(name): place for place, name in enumerate(columns)}
+        unknown = [name for name in self.columns if _typed(name) not in places]
+        if unknown:
+            raise click.UsageError(f"There is no column {unknown[0]!r}. Possible are {', '.join(columns)}.")
+        return [places[_typed(name)] for name in self.columns]
+
+
+def _typed(name: str) -> str:
+    """A heading as one may type it: `last job`, `last-job` or `last_job`."""
+    return name.strip().casefold().replace(" ", "-").replace("_", "-")
+
+
+def options(columns: Sequence[str]) -> list[click.Option]:
+    """Return the options of a listing.
+
+    Args:
+        columns: those that are known before the service answers, for the help.
+    """
+    some = f" of {', '.join(columns)}" if columns else ""
+    return [
+        click.Option(["--columns"], metavar="A,B,…", help=f"Only these{some}; in this order."),
+        click.Option(["--csv", "is_csv"], is_flag=True, help="Rows as CSV, with headings."),
+        click.Option(["--quiet", "-q", "is_quiet"], is_flag=True, help=QUIET),
+        click.Option(["--headers/--no-headers", "has_headers"], default=None, help=HEADERS),
+    ]
+
+
+NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
+"""Of the parameters that `options` adds."""
+
+
+def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool) -> Form:
+    """Take the parameters of a listing out of those of a command.
+
+    Args:
+        columns: all of the listing; None: they are known with the answer.
+
+    Raises:
+        UsageError: options that exclude each other, or a column that does not exist.
+    """
+    typed, is_csv, is_quiet, has_headers = (values.pop(name) for name in NAMES)
+    names = None if typed is None else tuple(name for name in typed.split(",") if name.strip())
+    found = Form(names, is_csv, is_quiet, has_headers)
+    said = [
+        name
+        for name, is_said in (
+            ("--json", is_json),
+            ("--csv", is_csv),
+            ("--quiet", is_quiet),
+        )
+        if is_said
+    ]
+    if len(said) > 1:
+        raise click.UsageError(f"{said[0]} and {said[1]} exclude each other.")
+    if is_json and names is not None:
+        raise click.UsageError("--columns is of tables: with --json take --jq, such as --jq '.[].name'.")
+    if names == ():
+        raise click.UsageError("--columns names no column.")
+    if columns is not None:
+        found.chosen(columns)
+    return found

@@ -1,0 +1,199 @@
+"""Log in: what is asked for, what of an address counts, and what is said where it cannot be."""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import stub
+
+from perennial import ConfigError, config
+from perennial.cli.main import run
+
+Said = pytest.CaptureFixture[str]
+ME = {
+    "key": "key_1",
+    "owner": "team",
+    "scope": "write",
+    "expires_at": None,
+    "limits": {},
+    "service": {"version": "1", "auth": "on"},
+}
+PAGE = b"<!doctype html><html><head><title>Sign in</title></head></html>"
+
+
+class Terminal(io.StringIO):
+    """Standard input of a person, who types these lines."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a person type lines; what is hidden on a terminal is read like the rest."""
+
+    def type_lines(text: str) -> None:
+        terminal = Terminal(text)
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr("click.termui.hidden_prompt_func", input)
+
+    return type_lines
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Pages that a browser was told to open; there is one."""
+    found: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda page: not found.append(page))
+    monkeypatch.setattr("perennial.cli.login.has_browser", lambda: True)
+    return found
+
+
+@pytest.fixture
+def service() -> Iterator[stub.Stub]:
+    with stub.answering(lambda _: stub.Said(body=ME)) as found:
+        yield found
+
+
+def key_sent(service: stub.Stub) -> str:
+    """The key that the service was asked with last."""
+    return service.asked[-1].headers["authorization"]
+
+
+def test_on_a_terminal_address_and_key_are_asked_for_and_the_page_of_keys_is_opened(
+    capsys: Said, service: stub.Stub, type_in: Callable[[str], None], opened: list[str]
+) -> None:
+    type_in(f"{service.url}/ui/models/birds?sort=name#top\npk_typed\n")
+    assert run(["login"]) == 0
+    out, told = capsys.readouterr()
+    assert f"Logged in to {service.url} as team (write)" in out
+    assert opened == [f"{service.url}/ui/admin/keys"]
+    assert f"Administrators make keys at {service.url}/ui/admin/keys" in told
+    assert key_sent(service) == "Bearer pk_typed"
+    assert config.connection().url == service.url
+
+
+def test_an_empty_answer_takes_the_address_that_was_kept(
+    service: stub.Stub, type_in: Callable[[str], None], opened: list[str]
+) -> None:
+    config.store("default", service.url, "pk_old")
+    type_in("\npk_new\n")
+    assert run(["login", "--no-browser"]) == 0
+    assert (config.connection().key, opened) == ("pk_new", [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/",
+        "/v1",
+        "/v1/models",
+        "/ui",
+        "/ui/",
+        "/ui/models/birds?sort=name",
+        "/ui/models/birds#versions",
+        "/docs",
+    ],
+)
+@pytest.mark.parametrize("base", ["https://perennial.example", "http://127.0.0.1:8000/below/it"])
+def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> None:
+    assert config.checked_url(base + text) == base
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.example/?x=1", "https://a.example:port/ui", "https://me@a.example/ui", "https://[/"]
+)
+def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> None:
+    with pytest.raises(ConfigError, match="no address of a service"):
+        config.checked_url(url)
+
+
+def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
+    detail = "Unknown key: send `Authorization: Bearer pk_…`."
+    with stub.answering(lambda _: stub.problem(401, "not-authenticated", detail)) as service:
+        assert run(["login", "--url", service.url, "--key", "pk_wrong"]) == 4
+        assert capsys.readouterr().err == f"{service.url} does not know this key.\n"
+    assert config.profiles() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "No key to"), ("\n", "No key to"), ("ключ\n", "no key of Perennial")]
+)
+def test_no_key_is_told_without_sending_in_a_circle(
+    capsys: Said, service: stub.Stub, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv("PERENNIAL_API_KEY", "pk_other")  # which is not the one to keep
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert run(["login", "--url", service.url]) in (2, 4)
+    told = capsys.readouterr().err
+    assert said in told and "perennial login" not in told
+    assert service.asked == [] and config.profiles() == {}
+
+
+def test_a_profile_that_does_not_exist_yet_is_made(
+    service: stub.Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_PROFILE", "new")
+    assert run(["login", "--url", service.url, "--key", "pk_x"]) == 0
+    assert list(config.profiles()) == ["new"]
+
+
+@pytest.mark.parametrize("status", [200, 403, 404, 502])
+@pytest.mark.parametrize(
+    "arguments", [["login", "--key", "pk_x"], ["models", "list"]], ids=["login", "another command"]
+)
+def test_a_web_page_in_place_of_an_answer_is_never_printed(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, status: int, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
+    monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
+    with stub.answering(lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})) as service:
+        assert run([*arguments, "--url", service.url]) != 0
+    out, told = capsys.readouterr()
+    assert told and "<" not in out + told and "Sign in" not in out + told
+    assert "Perennial service" in told
+    assert config.profiles() == {}
+
+
+def test_the_end_of_input_at_the_question_for_the_address_is_told(
+    capsys: Said, type_in: Callable[[str], None]
+) -> None:
+    type_in("")
+    assert run(["login", "--no-browser"]) == 2
+    assert "No address came. Say it with --url." in capsys.readouterr().err
+
+
+PROMPTS = ("models rm birds", "tasks delete-data birds 1", "models rebase birds --finish")
+
+
+@pytest.mark.parametrize("command", PROMPTS)
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [("", 2, "nobody answered. Say --yes"), ("n\n", 1, "Nothing was done."), ("\n", 1, "Nothing was done.")],
+    ids=["end of input", "no", "nothing"],
+)
+def test_a_question_without_a_yes_changes_nothing(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, command: str, answer: str, status: int, said: str
+) -> None:
+    import hostile_service
+    from sample_answers import honest
+
+    with hostile_service.running() as service:
+        service.answer = honest
+        monkeypatch.setenv("PERENNIAL_URL", service.url)
+        monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert run(command.split()) == status
+        assert said in capsys.readouterr().err
+        assert {one.method for one in service.requests} <= {"GET"}
+
+
+def test_a_browser_of_text_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perennial.cli.login import has_browser
+
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert not has_browser()
+    assert os.environ.get("DISPLAY") is None

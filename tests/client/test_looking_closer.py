@@ -1,0 +1,354 @@
+"""Commands that look closer, against answers that a test writes: issues, evaluate, states, recipes, status."""
+
+import copy
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stub
+from sample_answers import sample_answer
+
+from perennial.cli.evaluate import interval
+from perennial.cli.main import run
+
+Said = pytest.CaptureFixture[str]
+Answers = dict[str, Any]
+TASK, TASKS = "/v1/models/birds/tasks/1", "/v1/models/birds/tasks"
+JOBS, MODELS, VERSIONS = "/v1/jobs", "/v1/models", "/v1/models/birds/versions"
+PREDICT = "/v1/models/birds/versions/production/predict"
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
+    """Answers by path; what a test does not write is a sample of the API's own types."""
+    said: Answers = {}
+
+    def answer(asked: stub.Asked) -> stub.Said:
+        bare = asked.path.partition("?")[0]
+        found = said[bare] if bare in said else sample_answer(asked.method, asked.path)
+        return found(asked) if callable(found) else stub.Said(body=found)
+
+    with stub.answering(answer) as service:
+        monkeypatch.setenv("PERENNIAL_URL", service.url)
+        monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
+        yield said
+
+
+def sample(path: str, **fields: Any) -> Any:
+    """A sample of what a path answers, with fields of its own."""
+    return {**copy.deepcopy(sample_answer("GET", path)), **fields}
+
+
+def page(path: str, *items: dict[str, Any]) -> Any:
+    """A list whose items differ in some fields."""
+    first = sample_answer("GET", path)["items"][0]
+    return {"items": [{**copy.deepcopy(first), **fields} for fields in items], "next_cursor": None}
+
+
+def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
+    capsys: Said, answers: Answers
+) -> None:
+    task = sample(TASK)
+    pair = {"path": "train/cat/2.png", "like": "train/cat/1.png"}
+    spread = {"path": "test/cat/9.png", "like": "train/cat/1.png"}
+    task["report"] |= {
+        "data": {
+            "suspects": [
+                {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "dog", "score": 12.5},
+                {"index": 5, "path": None, "label": "dog", "suggested": "cat", "score": 2.0},
+            ],
+            "suspects_count": 7,
+            "near_duplicates": {
+                "within": {"count": 2, "examples": [pair, spread]},
+                "held_out": {"count": 1, "examples": [spread]},
+                "earlier": [{"task": 3, "count": 1, "held_out": 0, "examples": [{**pair, "like": None}]}],
+                "not_compared": [],
+                "complete": True,
+            },
+        },
+        "duplicates": 1,
+        "duplicate_paths": [{"path": "a.png", "same_as": "b.png"}],
+        "conflicts": [{"paths": ["cat/1.png", "dog/1.png"], "labels": ["cat", "dog"]}],
+        "conflicts_count": 1,
+        "rejected": [{"path": "x.png", "reason": "no image, that"}],
+        "rejected_count": 1,
+    }
+    answers[TASK] = task
+    assert run(["issues", "birds", "1", "--csv"]) == 0
+    out, told = capsys.readouterr()
+    assert out.splitlines() == [
+        "kind,path,label,suggested,score,like,where",
+        "suspect,train/cat/4.png,cat,dog,12.5,,train",
+        "suspect,train 5,dog,cat,2.0,,train",
+        "near_duplicate,train/cat/2.png,,,,train/cat/1.png,batch",
+        "near_duplicate,test/cat/9.png,,,,train/cat/1.png,held out and learned",
+        "near_duplicate,train/cat/2.png,,,,,task 3",
+        "duplicate,a.png,,,,b.png,batch",
+        "conflict,dog/1.png,dog,cat,,cat/1.png,batch",
+        'rejected,x.png,,,,,"no image, that"',
+    ]
+    assert told == "suspect: 2 of 7 are listed.\n"
+    assert run(["issues", "birds", "1", "--kind", "conflict", "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)
+    assert (only["kind"], only["path"], only["suggested"]) == ("conflict", "dog/1.png", "cat")
+
+
+def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) -> None:
+    answers[TASK] = sample(TASK, report={})
+    assert run(["issues", "birds", "1", "--csv"]) == 0
+    assert capsys.readouterr() == ("kind,path,label,suggested,score,like,where\n", "")
+
+
+@pytest.fixture
+def photos(tmp_path: Path, answers: Answers) -> Path:
+    """A folder with three cats and two dogs; a version calls the image 2 of each a dog, and the others cats."""
+    folder = tmp_path / "photos"
+    for name in ("cat/1", "cat/2", "cat/3", "dog/1", "dog/2"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.png").write_bytes(name[-1].encode())
+    usual = sample_answer("POST", PREDICT)
+
+    def predict(asked: stub.Asked) -> stub.Said:
+        contents = [
+            part.partition(b"\r\n\r\n")[2].strip(b"\r\n-") for part in asked.body.split(b"filename=")[1:]
+        ]
+        called = ["dog" if content[:1] == b"2" else "cat" for content in contents]
+        said = [
+            {**usual["predictions"][0], "label": label, "probabilities": {label: 0.75}} for label in called
+        ]
+        return stub.Said(body={**usual, "predictions": said, "version": 4})
+
+    answers[PREDICT] = predict
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (
+            "",
+            "cat\t3\t2\t0.6666666666666666\t3\t0.6666666666666666\tdog (1)\ndog\t2\t1\t0.5\t2\t0.5\tcat (1)\n",
+        ),
+        ("--columns class,right", "cat\t2\ndog\t1\n"),
+        ("--list confusion --csv", "class,called,images\ncat,dog,1\ndog,cat,1\n"),
+        ("--list images --wrong --columns image,called", "cat/2.png\tdog\ndog/1.png\tcat\n"),
+    ],
+)
+def test_a_version_is_evaluated_on_a_folder_that_is_not_learned(
+    capsys: Said, photos: Path, options: str, shown: str
+) -> None:
+    assert run(["evaluate", "birds", str(photos), *options.split()]) == 0
+    out, told = capsys.readouterr()
+    assert out == shown
+    assert told == "Version 4 of birds: 3 of 5 images right, 60.0% (95 %: 23.1% to 88.2%).\n"
+
+
+def test_an_evaluation_as_json_has_all_figures(capsys: Said, photos: Path) -> None:
+    assert run(["evaluate", "birds", str(photos), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["images"], found["right"], found["accuracy"], found["version"]) == (5, 3, 0.6, 4)
+    assert found["confusion"] == [
+        {"class": "cat", "called": "dog", "images": 1},
+        {"class": "dog", "called": "cat", "images": 1},
+    ]
+    assert found["classes"][0]["precision"] == pytest.approx(2 / 3)
+
+
+def test_an_image_that_cannot_be_used_does_not_count_and_ends_with_1(
+    capsys: Said, photos: Path, answers: Answers
+) -> None:
+    usual: Callable[[stub.Asked], stub.Said] = answers[PREDICT]
+
+    def predict(asked: stub.Asked) -> stub.Said:
+        said = usual(asked)
+        said.body["predictions"][0] = {"error": {"code": "image-invalid", "detail": "It is no image."}}
+        return said
+
+    answers[PREDICT] = predict
+    assert run(["evaluate", "birds", str(photos), "-q"]) == 1
+    told = capsys.readouterr().err
+    assert "cat/1.png: It is no image." in told and "2 of 4 images right" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["batch.zip"], "is an archive: unpack it"),
+        (["empty"], "empty"),
+        (["photos", "--wrong"], "--wrong is for --list images"),
+        (["photos", "--columns", "images,sure"], "There is no column 'sure'"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_told(
+    capsys: Said, photos: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "batch.zip", "w") as archive:
+        archive.writestr("cat/1.png", b"1")
+    (tmp_path / "empty").mkdir()
+    assert run(["evaluate", "birds", *arguments]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_interval_of_an_accuracy_is_wilsons() -> None:
+    low, high = interval(14, 16) or (0, 0)
+    assert (round(low, 4), round(high, 4)) == (0.6398, 0.9650)
+    assert interval(0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("held", ["j2"]),
+        ("waiting", ["j3"]),
+        ("queued", ["j3", "j4"]),
+        ("train", ["j1"]),
+        ("running", ["j1"]),
+        ("succeeded", ["j2"]),
+    ],
+)
+def test_every_state_that_jobs_show_can_be_asked_for(
+    capsys: Said, answers: Answers, wanted: str, found: list[str]
+) -> None:
+    usual = sample_answer("GET", JOBS)["items"][0]
+    each = [
+        {"id": "j1", "state": "running", "progress": {**usual["progress"], "phase": "train"}},
+        {"id": "j2", "state": "succeeded", "outcome": "held"},
+        {
+            "id": "j3",
+            "state": "queued",
+            "outcome": None,
+            "waiting_for": {"kind": "held", "detail": "It waits."},
+        },
+        {"id": "j4", "state": "queued", "outcome": None},
+    ]
+
+    def jobs(asked: stub.Asked) -> stub.Said:
+        state = asked.path.partition("state=")[2].partition("&")[0]
+        return stub.Said(body=page(JOBS, *(one for one in each if one["state"] == state)))
+
+    answers[JOBS] = jobs
+    assert run(["jobs", "list", "--state", wanted, "-q"]) == 0
+    assert capsys.readouterr().out.split() == found
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "first", "items"),
+    [
+        (
+            "tasks list birds --standing held",
+            TASKS,
+            "number",
+            [{"standing": "learned"}, {"standing": "held"}],
+        ),
+        (
+            "versions list birds --status held",
+            VERSIONS,
+            "number",
+            [{"status": "published"}, {"status": "held"}],
+        ),
+        ("webhooks list --state failing", "/v1/webhooks", "id", [{"state": "enabled"}, {"state": "failing"}]),
+        ("models list --waits held", MODELS, "name", [{"attention": []}, {}]),
+    ],
+)
+def test_what_a_listing_shows_can_be_asked_for(
+    capsys: Said, answers: Answers, command: str, path: str, first: str, items: list[dict[str, Any]]
+) -> None:
+    usual = sample_answer("GET", path)["items"][0]
+    numbered = enumerate(items, start=1)
+    kind = str if isinstance(usual[first], str) else int
+    answers[path] = page(path, *({first: kind(number), **fields} for number, fields in numbered))
+    for entry in answers[path]["items"][1].get("attention", ()):
+        entry["kind"] = "held"
+    assert run([*command.split(), "-q"]) == 0
+    assert capsys.readouterr().out.split() == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ready", "status"),
+    [
+        ([], "ready", 0),
+        (["held"], "ready", 10),
+        (["failed", "rejected"], "ready", 11),
+        (["failed"], "ready", 12),
+        (["rolled_back"], "ready", 1),
+        (["held"], "not ready", 5),
+    ],
+)
+def test_status_ends_as_what_waits_says_where_that_is_asked_for(
+    answers: Answers, kinds: list[str], ready: str, status: int
+) -> None:
+    models = page(MODELS, {})
+    usual = models["items"][0]["attention"][0]
+    models["items"][0]["attention"] = [{**usual, "kind": kind} for kind in kinds]
+    answers |= {MODELS: models, "/readyz": sample("/readyz", status=ready)}
+    assert run(["status"]) == 0
+    assert run(["status", "--exit-code"]) == status
+
+
+def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> None:
+    recipe = {
+        "preset": None,
+        "method": {"name": "der++", "alpha": 0.5, "note": None},
+        "optimizer": {"name": "sgd", "lr": 0.03, "carry_state": False},
+        "epochs": 5,
+    }
+    answers["/v1/models/birds"] = sample("/v1/models/birds", recipe=recipe)
+    assert run(["models", "show", "birds"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe.")]
+    assert shown == [
+        "recipe.method\tder++, alpha 0.5",
+        "recipe.optimizer\tsgd, lr 0.03, carry_state no",
+        "recipe.epochs\t5",
+    ]
+
+
+LIMITS = ("max-forgetting", "min-new-task", "min-acc", "max-predicted-loss-rise", "max-negative-flips", "min-coverage",
+          "forgotten", "confused", "class-lost", "drifted", "learned-nothing", "features-collapsed")  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["none", "off", "NONE"])
+def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> None:
+    sent: list[Any] = []
+
+    def change(asked: stub.Asked) -> stub.Said:
+        sent.append(json.loads(asked.body))
+        return stub.Said(body=sample("/v1/models/birds"))
+
+    answers["/v1/models/birds"] = change
+    assert run(["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))]) == 0
+    assert sent == [{"gate": {name.replace("-", "_"): None for name in LIMITS}}]
+
+
+def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
+    sent: list[Any] = []
+
+    def change(asked: stub.Asked) -> stub.Said:
+        sent.append(json.loads(asked.body))
+        return stub.Said(body=sample("/v1/models/birds"))
+
+    answers["/v1/models/birds"] = change
+    options = ["--precision", "none", "--training-data-days", "none", "--description", "", "--tag", ""]
+    assert run(["models", "set", "birds", *options]) == 0
+    assert sent == [{"answers": None, "training_data_days": None, "description": None, "tags": []}]
+
+
+@pytest.mark.parametrize(
+    ("place", "file"),
+    [
+        ("out/", "out/birds-1.zip"),
+        ("there", "there/birds-1.zip"),
+        ("new/x.zip", "new/x.zip"),
+        (None, "birds-1.zip"),
+    ],
+)
+def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
+    tmp_path: Path, place: str | None, file: str
+) -> None:
+    from perennial.cli.places import file_at
+
+    (tmp_path / "there").mkdir()
+    assert file_at(place, "birds-1.zip") == Path(file)
+    assert Path(file).parent.is_dir()

@@ -1,0 +1,56 @@
+"""Differences of database and store in sentences: what is wrong with which object, and what mends it."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from core.work.consistency import Drift, Kind
+
+FOUND: dict[Kind, str] = {
+    "missing": "Missing: {object} ({size}), {detail}. `perennial check --repair` looks for a copy on this machine; "
+    "else restore it from a backup.",
+    "size": "Another size than the database says ({size}): {object}, {detail}. `perennial check --repair` looks for a "
+    "copy on this machine; else restore it from a backup.",
+    "digest": "Damaged, its bytes are not those that were stored: {object} ({size}), {detail}. `perennial check "
+    "--repair` looks for a sound copy on this machine; else restore it from a backup.",
+    "overdue": "Left over: {object} ({size}), {detail}. `perennial sweep` removes it.",
+    "foreign": "Not of this service: {object} ({size}), {detail}. Move it elsewhere if somebody needs it.",
+    "lease": "Left by its worker: {object} is {detail}. `perennial check --repair` gives it to another one.",
+}
+"""What is told of each kind."""
+COUNTED: dict[Kind, str] = {
+    "missing": "missing",
+    "size": "of another size",
+    "digest": "damaged",
+    "overdue": "left over",
+    "foreign": "not of this service",
+    "lease": "left by a worker",
+}
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 object", "1,200 objects"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def told_drift(drift: Drift) -> str:
+    """Return what one difference is, and what to do."""
+    return FOUND[drift.kind].format(object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail)
+
+
+def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
+    """Return the sentence at the end.
+
+    Args:
+        objects: that the database names.
+        is_verified: each of them was read.
+    """
+    if found:
+        kinds = ", ".join(
+            f"{number} {COUNTED[kind]}" for kind, number in Counter(one.kind for one in found).items()
+        )
+        return f"{counted(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
+    if not objects:
+        return "Database and store agree: both are empty."
+    looked = "each was read and has the digest" if is_verified else "each is there with the size"
+    more = "" if is_verified else " --verify reads them, too."
+    return f"Database and store agree. The database names {counted(objects, 'object')}: {looked} that it says.{more}"
