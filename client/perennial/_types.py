@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import Shape
+from perennial.shapes import Shape, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +480,7 @@ class ClassShift(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Shape):
+class Compare(Table):
     """Two versions, over all tasks that both answer.
 
     classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
@@ -1457,7 +1457,7 @@ class MetricData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Shape):
+class Metrics(Table):
     """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
 
     A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
@@ -1855,7 +1855,7 @@ class Point(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predict(Shape):
+class Predict(Table):
     """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
 
     `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
