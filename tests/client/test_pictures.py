@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_batches
 from PIL import Image
 
 from perennial import Perennial
 from perennial.pictures import as_numbers, read_parts
-from tools import service
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
@@ -110,10 +110,9 @@ def test_arrays_become_numbers(images: Any) -> None:
 
 
 def test_all_forms_of_an_image_get_the_same_answer(
-    running: service.Service, client: Perennial, archives: list[bytes], tmp_path: Path
+    client: Perennial, archives: list[bytes], tmp_path: Path
 ) -> None:
-    client.models.create("forms", architecture="mlp", recipe={"epochs": 1}, exist_ok=True)
-    client.submit("forms", archives[0]).wait(240)
+    small_batches.teach_once(client, "forms", archives[0])
     picture = Image.fromarray(PIXELS[..., 0]).resize((8, 8))
     content = png(picture)
     (tmp_path / "digit.png").write_bytes(content)

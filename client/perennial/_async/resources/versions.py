@@ -10,6 +10,8 @@ from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
+from perennial.comparison import Comparison
+from perennial.errors import BadAnswer
 from perennial.guard import path, safe_filename
 from perennial.pictures import Image, Images, as_numbers, read_parts
 from perennial.transfer import Downloaded, Progress
@@ -85,6 +87,38 @@ class AsyncVersions:
         """
         asked = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
         return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), asked)
+
+    async def compare_with_pictures(
+        self,
+        model: str,
+        a: int | str,
+        b: int | str = "production",
+        *,
+        kind: str = "negative",
+        task: int | None = None,
+        label: str | None = None,
+        most: int = 12,
+    ) -> Comparison:
+        """The same counts with images that flipped and their pictures, which a notebook shows.
+
+        Args:
+            kind, label: which images, as of `compare_images`; task: of both.
+            most: images that are fetched, 1 to 200.
+
+        Raises:
+            Conflict: as `compare`.
+            BadAnswer: a picture is no PNG.
+        """
+        compared = await self.compare(model, a, b, task=task)
+        first = await self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
+        images, pictures = first.data[:most], []
+        for one in images:
+            where = path("models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png")
+            pictures.append((await self._http.send(Ask("GET", where))).content)
+        try:
+            return Comparison(compared, images, pictures)
+        except ValueError as error:
+            raise BadAnswer("The service sends a picture that is no PNG.") from error
 
     async def download(
         self,

@@ -48,7 +48,8 @@ class Tasks:
         Args:
             recipe: an override of the model's own, for this batch alone.
             drop_duplicates: of equal images of one class keep the first.
-            progress: True: a bar on standard error; or what is called with bytes done and bytes in all.
+            progress: True: a bar on standard error or in a notebook; or what is called with bytes done
+                and bytes in all.
             options: how a folder or data set is read: see `perennial.fields.BatchOptions`.
 
         Raises:
