@@ -636,7 +636,7 @@ class Delivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(Shape):
-    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no
+    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body; null for who is no
     administrator.
     """
 
@@ -1682,6 +1682,7 @@ class NewWebhook(Shape):
     id: str
     owner: str
     url: str
+    format: Literal["standard", "slack", "teams"]
     events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
@@ -2647,7 +2648,8 @@ class WaitingFor(Shape):
 class Webhook(Shape):
     """A webhook, without its secret.
 
-    `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
+    `format`: standard: payloads as they are; slack, teams: messages that say the same. `model`: the id of the
+    only one that it is told of, null: all; `state`: failing where the last attempt failed;
     `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
     found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
     too until then.
@@ -2656,6 +2658,7 @@ class Webhook(Shape):
     id: str
     owner: str
     url: str
+    format: Literal["standard", "slack", "teams"]
     events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perennial._types import Compare, Metrics, Predict
+from perennial._types import Compare, Metrics, Predict, Prediction
 from perennial.pack.extras import needed
 from perennial.shapes import Shape, Table
 
@@ -29,7 +29,7 @@ def table_of(answer: Table) -> DataFrame:
     if isinstance(answer, Metrics):
         return _matrix(answer)
     if isinstance(answer, Predict):
-        return frame_of([_flat_prediction(one.to_dict()) for one in answer.predictions])
+        return _predictions(answer)
     if isinstance(answer, Compare):
         return frame_of(answer.classes)
     raise TypeError(f"A {type(answer).__name__} is no table.")
@@ -67,11 +67,18 @@ def _matrix(metrics: Metrics) -> DataFrame:
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 
-def _flat_prediction(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of one image; its probabilities stay in one column, since labels may be any text."""
-    error = said.get("error")
-    row = {name: said.get(name) for name in ("name", "label", "probability", "sure")}
-    return {**row, "probabilities": [said.get("probabilities")], "error": error and error.get("detail")}
+def _predictions(answer: Predict) -> DataFrame:
+    """A row for each image; its probabilities stay in one column, since labels may be any text."""
+    pandas = needed("pandas", "A DataFrame", "pandas")
+    names = ("name", "label", "probability", "sure", "probabilities")
+    rows = [
+        {
+            **{name: getattr(one, name, None) for name in names},
+            "error": None if isinstance(one, Prediction) else one.error.detail,
+        }
+        for one in answer.predictions
+    ]
+    return pandas.DataFrame(rows, columns=[*names, "error"])
 
 
 def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -28,7 +28,7 @@ def read_parts(images: Images) -> list[Part] | None:
         TypeError: an item is none of what is taken, or files and arrays are mixed.
         OSError: a file cannot be read.
     """
-    each = [images] if _is_file(images) else images
+    each: Any = [images] if _is_file(images) else images
     if not hasattr(each, "__iter__"):
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
     items = list(each)

@@ -132,7 +132,8 @@ def test_a_bar_says_how_much_is_there(done: int, total: int | None, percent: int
 
 
 def test_other_answers_are_shown_as_their_text() -> None:
-    assert read_as(types.Owner, {"id": "own_1", "name": "a"})._repr_html_() is None
+    memory = sample_answers.sample_answer("GET", "/v1/models/birds/memory")
+    assert read_as(types.Memory, memory)._repr_html_() is None
 
 
 class Watched(NotebookClient):  # type: ignore[misc]  # it has no types

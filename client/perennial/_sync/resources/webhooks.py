@@ -12,6 +12,7 @@ from perennial.fields import NOT_GIVEN, NotGiven, said
 from perennial.guard import path
 
 State = Literal["pending", "delivered", "failed"]
+Format = Literal["standard", "slack", "teams"]
 
 
 class Webhooks:
@@ -21,15 +22,22 @@ class Webhooks:
         self._http = http
 
     def create(
-        self, url: str, *, events: Sequence[str] | None = None, model: str | None = None
+        self,
+        url: str,
+        *,
+        events: Sequence[str] | None = None,
+        model: str | None = None,
+        format: Format | None = None,
     ) -> types.NewWebhook:
         """Name a receiver; its `secret` is shown this once.
 
         Args:
             events: such as `["version.published", "job.failed"]`; None: all.
             model: id or name of the only model that it is told of.
+            format: "slack" or "teams" sends messages that people read there; None: signed payloads.
         """
-        body: dict[str, Any] = {"url": url, "events": None if events is None else [*events], "model": model}
+        named = None if events is None else [*events]
+        body: dict[str, Any] = {"url": url, "events": named, "model": model, "format": format}
         given = {key: value for key, value in body.items() if value is not None}
         ask = Ask("POST", "/v1/webhooks", json=given, is_replayable=False)
         return self._http.call(types.NewWebhook, ask)
@@ -47,13 +55,14 @@ class Webhooks:
         webhook: str,
         *,
         url: str | NotGiven = NOT_GIVEN,
+        format: Format | NotGiven = NOT_GIVEN,
         events: Sequence[str] | NotGiven = NOT_GIVEN,
         model: str | NotGiven | None = NOT_GIVEN,
         enabled: bool | NotGiven = NOT_GIVEN,
     ) -> types.Webhook:
         """Change what is given; `model` None: it is told of all models."""
         named = events if isinstance(events, NotGiven) else [*events]
-        changes = said({"url": url, "events": named, "model": model, "enabled": enabled})
+        changes = said({"url": url, "format": format, "events": named, "model": model, "enabled": enabled})
         return self._http.call(types.Webhook, Ask("PATCH", path("webhooks", webhook), json=changes))
 
     def delete(self, webhook: str) -> None:
