@@ -636,8 +636,8 @@ class Delivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(Shape):
-    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body; null for who is no
-    administrator.
+    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body;
+    null for who is no administrator.
     """
 
     id: str

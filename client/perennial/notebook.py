@@ -93,7 +93,7 @@ class LiveHtml:
 
 def bar_of_bytes(title: str, done: int, total: int | None) -> str:
     """Return the HTML of a transfer."""
-    said = f"{done / 1e6:,.1f} MB" if not total else f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+    said = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
     return f'<div style="{_BOX}">{_text(title)}: {said}{_bar(done / total if total else 0.0, _GOOD)}</div>'
 
 
@@ -126,20 +126,17 @@ def _version(version: Version) -> str:
         ("status", version.status),
         ("learned", "" if version.task is None else f"task {version.task}"),
         ("from", "" if version.parent is None else f"version {version.parent}"),
-        ("size", f"{version.bytes / 1e6:,.1f} MB, {version.bytes_new / 1e6:,.1f} of them new"),
+        ("size", f"{_bytes(version.bytes)}, {_bytes(version.bytes_new)} of them new"),
+        ("accuracy", _mean(version.accuracy)),
         ("note", version.note or ""),
-    ]
-    accuracy = [
-        (f"task {number}", "not measured" if one is None else f"{one:.3f}")
-        for number, one in enumerate(version.accuracy, 1)
     ]
     checks = [_check(check) for check in version.gate.checks[:MOST_ROWS]]
     gate = _table(("gate", "found", "limit", ""), checks) if checks else ""
-    warned = "".join(f"<div>{_text(one)}</div>" for one in version.warnings[:MOST_ROWS])
+    warned = "".join(f"<div>{_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS])
     mark = _mark(version.gate.passed)
     title = _head("Version", f"{version.number} of {name}" if name else str(version.number), version.id)
     verdict = f"<div>{mark} its gate {'passed' if version.gate.passed else 'failed'}</div>"
-    return f"{title}{_pairs(rows)}{verdict}{gate}{_pairs(accuracy[-MOST_ROWS:])}{warned}"
+    return f"{title}{_pairs(rows)}{verdict}{gate}{warned}"
 
 
 def _check(check: GateCheck) -> tuple[str, str, str, str]:
@@ -157,7 +154,7 @@ def _job(job: Job) -> str:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
     if progress.eta_s is not None and not job.is_terminal:
         numbers.append(f"{duration(progress.eta_s)} left")
-    what = job.kind if job.task is None else f"{job.kind} task {job.task}"
+    what = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
         ("state", ", ".join([said, *numbers])),
         ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
@@ -215,6 +212,17 @@ def _cell(accuracy: float | None) -> str:
 def _text(value: object) -> str:
     """Escape a value as text of one line, between tags and in attributes."""
     return html.escape(one_line(str(value)), quote=True)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
+
+
+def _mean(accuracy: Sequence[float | None]) -> str:
+    """The mean of what was measured."""
+    measured = [one for one in accuracy if one is not None]
+    tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
+    return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
 
 
 def _number(value: float | None) -> str:

@@ -124,7 +124,11 @@ def test_a_comparison_takes_no_picture_that_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("done", "total", "percent", "said"),
-    [(0, 2_000_000, 0, "0.0 of 2.0 MB"), (500_000, 2_000_000, 25, "0.5 of 2.0 MB"), (5, None, 0, "0.0 MB")],
+    [
+        (0, 2_000_000, 0, "0.0 kB of 2.0 MB"),
+        (500_000, 2_000_000, 25, "0.5 MB of 2.0 MB"),
+        (500, None, 0, "0.5 kB"),
+    ],
 )
 def test_a_bar_says_how_much_is_there(done: int, total: int | None, percent: int, said: str) -> None:
     content = bar_of_bytes(PAYLOADS[0], done, total)

@@ -65,6 +65,7 @@ ADDED: dict[str, dict[str, Row]] = {
         "tasks": dict.fromkeys(("answers_key", "features_sha256", "features_bytes", "features_key")),
     },
     "0030": {"workers": {"answers_since": None}},
+    "0034": {"webhooks": {"format": "standard"}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 
