@@ -37,7 +37,6 @@ from api.key_use import KeyUse
 from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
-from api.operations import name_operation
 from api.pages import admin as admin_pages
 from api.pages import checks as checks_page
 from api.pages import compare as compare_page
@@ -179,7 +178,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,  # `add_docs` serves these
         redoc_url=None,
         openapi_url=None,
-        generate_unique_id_function=name_operation,
         redirect_slashes=False,
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `api.observe` measures

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import JsonValue, TypeAdapter
 
 from api.guard import OPEN_PATHS
+from api.operations import OPERATIONS
 from api.problems import described
 from api.schemas.tasks import FromUpload
 from core.protocol.error import Problem
@@ -47,6 +48,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
             for method, operation in operations.items():
                 if method in METHODS:
                     _complete(path, operation)
+                    if (name := OPERATIONS.get((method.upper(), path))) is not None:
+                        operation["operationId"] = name
         app.openapi_schema = document
     return app.openapi_schema
 

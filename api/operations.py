@@ -3,10 +3,9 @@
 A name is a verb and a noun, and it stays: a route that moves or whose function is renamed keeps it.
 """
 
-from fastapi.routing import APIRoute
-
 OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/"): "get_start",
+    ("HEAD", "/"): "head_start",
     ("GET", "/healthz"): "check_health",
     ("GET", "/readyz"): "check_readiness",
     ("GET", "/metrics"): "get_service_metrics",
@@ -21,6 +20,7 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/v1/jobs/{job}/logs"): "list_job_logs",
     ("GET", "/v1/jobs/{job}/metrics"): "list_job_metrics",
     ("GET", "/v1/jobs/{job}/anytime/download"): "download_anytime",
+    ("HEAD", "/v1/jobs/{job}/anytime/download"): "head_download_anytime",
     ("POST", "/v1/models"): "create_model",
     ("GET", "/v1/models"): "list_models",
     ("GET", "/v1/models/{model}"): "get_model",
@@ -53,6 +53,7 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("PATCH", "/v1/models/{model}/versions/{version}"): "update_version",
     ("GET", "/v1/models/{model}/versions/{version}/results"): "list_version_results",
     ("GET", "/v1/models/{model}/versions/{version}/download"): "download_version",
+    ("HEAD", "/v1/models/{model}/versions/{version}/download"): "head_download_version",
     ("GET", "/v1/models/{model}/versions/{version}/files"): "list_version_files",
     ("GET", "/v1/models/{model}/versions/{version}/files/{part}"): "download_version_file",
     ("POST", "/v1/models/{model}/versions/{version}/predict"): "predict_images",
@@ -87,10 +88,4 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/v1/webhooks/{webhook}/deliveries/{delivery}"): "get_delivery",
     ("POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver"): "redeliver_delivery",
 }
-"""By method and path. HEAD beside a GET says its name itself: `head_` and that of the GET."""
-
-
-def name_operation(route: APIRoute) -> str:
-    """Return the name of a route's operation; of one that no document shows, its function's."""
-    names = (OPERATIONS.get((method, route.path)) for method in sorted(route.methods))
-    return next((name for name in names if name is not None), route.name)
+"""By method and path."""

@@ -156,7 +156,8 @@ def _slack(message: Message) -> dict[str, Any]:
     if message.command is not None:
         lines.append(f"`{_escaped(message.command)}`")
     if message.link is not None:
-        lines.append(f"<{_escaped(quote(message.link, safe=_OF_URLS))}|Open the page>")
+        link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
+        lines.append(f"<{link}|Open the page>")
     text = {"type": "mrkdwn", "text": _fitting(lines), "verbatim": True}
     return {"text": _escaped(message.title), "blocks": [{"type": "section", "text": text}]}
 
