@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 12
 """Classes, checks and entries that a table shows."""
+MOST_CHARS = 2000
+"""Of one value that is shown."""
 MOST_CELLS = 30
 """Rows and columns that a matrix shows, the last ones."""
 BETWEEN_S = 0.1
@@ -195,7 +197,7 @@ def _metrics(metrics: Metrics) -> str:
         for column in columns
     )
     lines = []
-    for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=True)][-MOST_CELLS:]:
+    for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
         shown = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
         lines.append(f'<tr><th style="{_CELL}">version {row.version}</th>{shown}</tr>')
     table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(lines)}</table>'
@@ -210,8 +212,9 @@ def _cell(accuracy: float | None) -> str:
 
 
 def _text(value: object) -> str:
-    """Escape a value as text of one line, between tags and in attributes."""
-    return html.escape(one_line(str(value)), quote=True)
+    """Escape a value as text of one line, between tags and in attributes; a very long one is cut."""
+    line = one_line(str(value)[:MOST_CHARS])
+    return html.escape(line if len(str(value)) <= MOST_CHARS else f"{line}…", quote=True)
 
 
 def _bytes(size: int) -> str:

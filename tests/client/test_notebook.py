@@ -135,6 +135,16 @@ def test_a_bar_says_how_much_is_there(done: int, total: int | None, percent: int
     assert f"width:{percent}%" in content and said in content and Seen(content).tags == {"div"}
 
 
+def test_an_answer_without_bounds_is_shown_within_some() -> None:
+    model = sample_answers.sample_answer("GET", "/v1/models/birds")
+    waits = [{**model["attention"][0], "detail": "<" * 100_000}] * 1000
+    content = read_as(
+        types.Model, {**model, "description": "&" * 10_000_000, "attention": waits}
+    )._repr_html_()
+    assert content is not None and len(content) < 1_000_000
+    assert Seen(content).open == 0
+
+
 def test_other_answers_are_shown_as_their_text() -> None:
     memory = sample_answers.sample_answer("GET", "/v1/models/birds/memory")
     assert read_as(types.Memory, memory)._repr_html_() is None
