@@ -48,8 +48,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
             for method, operation in operations.items():
                 if method in METHODS:
                     _complete(path, operation)
-                    if (name := OPERATIONS.get((method.upper(), path))) is not None:
-                        operation["operationId"] = name
+                    said = operation["operationId"]
+                    operation["operationId"] = OPERATIONS.get((method.upper(), path), said)
         app.openapi_schema = document
     return app.openapi_schema
 
