@@ -12,6 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from api.described import DescribedRoute
 from api.guard import OPEN_PATHS
+from api.operations import OPERATIONS
 from api.problems import described
 from api.schemas.tasks import FromUpload
 from core.protocol.error import Problem
@@ -51,6 +52,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
             for method, operation in operations.items():
                 if method in METHODS:
                     _complete(path, operation)
+                    said = operation["operationId"]
+                    operation["operationId"] = OPERATIONS.get((method.upper(), path), said)
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -193,6 +193,8 @@ class Settings(BaseSettings):
     `webhook-key` in the data directory, made at first use; only without a broker."""
     webhook_allow: str = ""
     """Networks, separated by commas, that webhooks may reach beside the public Internet, also by http://."""
+    public_url: str = ""
+    """Where people reach the pages, such as https://perennial.example.org: messages to Slack and Teams link there."""
     max_webhooks: int = Field(20, ge=1)
     """Webhooks of one owner."""
 
@@ -208,6 +210,17 @@ class Settings(BaseSettings):
         for part in filter(None, (part.strip() for part in value.split(","))):
             ipaddress.ip_network(part, strict=False)  # says what is wrong with it
         return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        is_address = (
+            parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        )
+        if value and (not is_address or "@" in parts.netloc):
+            raise ValueError(f"{value!r} is not such as https://perennial.example.org")
+        return value.rstrip("/")
 
     @field_validator("predict_origins")
     @classmethod

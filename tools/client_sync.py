@@ -4,8 +4,9 @@
 
 `client/perennial/public_address.py` is `core/public_address.py`: which addresses are of the public Internet.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every verb is written once;
-`waiting.py` alone is written by hand on both sides. `client/perennial/pack/rules` is `core/ingest/rules`, so that a
-folder is read as the archive of it would be. A test fails while a copy is not what this writes.
+`waiting.py` and `pages.py` alone are written by hand on both sides. `client/perennial/pack/rules` is
+`core/ingest/rules`, so that a folder is read as the archive of it would be. A test fails while a copy is not what this
+writes.
 """
 
 import re
@@ -15,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
 ADDRESSES, ADDRESSES_COPY = RULES.parents[1] / "public_address.py", PACKAGE / "public_address.py"
-BY_HAND = {"__init__.py", "waiting.py"}
+BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),

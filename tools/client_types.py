@@ -22,6 +22,8 @@ SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 JSON_TYPES = ("application/json", "application/problem+json")
 ALSO = ("EventOut",)
 """What streams send: no answer of a route names it alone."""
+TABLES = ("Compare", "Metrics", "Predict")
+"""Answers that are tables, of which `perennial.frames` makes DataFrames."""
 HEAD = '''"""The answers of the API. \
 Written by `python -m tools.client_types` from its OpenAPI document: change nothing here."""
 
@@ -31,7 +33,7 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import Shape
+from perennial.shapes import Shape, Table
 '''
 
 Schema = Mapping[str, Any]
@@ -123,7 +125,8 @@ class _Types:
     def written(self, name: str) -> str:
         """The class of one schema."""
         schema = self._schemas[name]
-        lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}(Shape):"]
+        base = "Table" if self._names[name] in TABLES else "Shape"
+        lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}({base}):"]
         lines += [*_docstring(schema.get("description", self._names[name])), ""]
         required = set(schema.get("required", ()))
         for field, of in schema["properties"].items():

@@ -15,7 +15,7 @@ from api.routes.webhooks import DeliveryPath, WebhookPath
 from core.db.session import Database
 from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksUnavailable
 from core.protocol.answers.webhook import NewWebhook
-from core.protocol.webhook import EVENTS, WebhookEvent
+from core.protocol.webhook import EVENTS, FORMATS, WebhookEvent, WebhookFormat
 from core.requests import webhook_deliveries, webhooks
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -30,11 +30,12 @@ class Filled(TypedDict):
     """What the form of a new webhook shows: its inputs, and the events that are ticked."""
 
     url: str
+    format: WebhookFormat
     model: str
     events: Sequence[WebhookEvent]
 
 
-_NEW: Filled = {"url": "", "model": "", "events": EVENTS}
+_NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
 """At first."""
 
 
@@ -50,12 +51,15 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
     given = await forms.form(request)
     wanted = [event for event in EVENTS if given.get(f"event.{event}")]
     url, model = given.get("url", ""), given.get("model", "")
+    chosen: WebhookFormat = next((one for one in FORMATS if one == given.get("format")), "standard")
 
     def made() -> Response:
         try:
-            hook = webhooks.create(db, settings, actor, url=url, events=wanted, model=model or None)
+            hook = webhooks.create(
+                db, settings, actor, url=url, events=wanted, model=model or None, format=chosen
+            )
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
-            filled: Filled = {"url": url, "model": model, "events": wanted}
+            filled: Filled = {"url": url, "format": chosen, "model": model, "events": wanted}
             return _list(request, db, actor, filled=filled, wrong=error)
         return _one(request, db, actor, hook["id"], made=hook)
 

@@ -29,7 +29,9 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 @router.post("/v1/webhooks", status_code=201, response_model=NewWebhook, responses=responses(404, 429))
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Be told by POST when something happens; the secret of its signatures is in this answer and nowhere else."""
-    made = webhooks.create(db, settings, actor, url=body.url, events=body.events, model=body.model)
+    made = webhooks.create(
+        db, settings, actor, url=body.url, events=body.events, model=body.model, format=body.format
+    )
     return json_answer(made, 201, {"Location": f"/v1/webhooks/{made['id']}", **NO_STORE})
 
 
@@ -47,7 +49,7 @@ def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
 
 @router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
 def change(webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config) -> Response:
-    """Change address, events or model; disable it, or enable it again."""
+    """Change address, format, events or model; disable it, or enable it again."""
     patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
     return json_answer(webhooks.change(db, settings, actor, webhook, patch))
 

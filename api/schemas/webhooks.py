@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from api.schemas.common import Body
-from core.protocol.webhook import EVENTS, WebhookEvent
+from core.protocol.webhook import EVENTS, WebhookEvent, WebhookFormat
 from core.public_address import MAX_URL_CHARS
 
 Url = Annotated[
@@ -15,6 +15,12 @@ Url = Annotated[
 ]
 Events = Annotated[
     list[WebhookEvent], Field(min_length=1, max_length=len(EVENTS), description="What it is told")
+]
+Format = Annotated[
+    WebhookFormat,
+    Field(
+        description="What is sent: standard: the payload itself; slack, teams: a message as incoming webhooks take it"
+    ),
 ]
 Model = Annotated[
     Annotated[str, StringConstraints(min_length=1, max_length=63)] | None,
@@ -26,6 +32,7 @@ class WebhookIn(Body):
     """A new webhook."""
 
     url: Url
+    format: Format = "standard"
     events: Events = Field(default_factory=lambda: list(EVENTS))
     model: Model = None
 
@@ -35,6 +42,7 @@ class WebhookPatch(Body):
     happens meanwhile is not told later."""
 
     url: Url | None = None
+    format: Format | None = None
     events: Events | None = None
     model: Model = None
     enabled: bool | None = None

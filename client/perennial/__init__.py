@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perennial._async.job import AsyncJobHandle
     from perennial._sync.client import Perennial
     from perennial._sync.job import JobHandle
+    from perennial.comparison import Comparison
     from perennial.errors import (
         APIError,
         ArchiveRejected,
@@ -55,6 +56,7 @@ _FROM = {
     "AsyncPerennial": "_async.client",
     "JobHandle": "_sync.job",
     "Perennial": "_sync.client",
+    "Comparison": "comparison",
     "APIError": "errors",
     "ArchiveRejected": "errors",
     "BadAnswer": "errors",
@@ -88,6 +90,7 @@ __all__ = [  # noqa: RUF022
     "AsyncPerennial",
     "JobHandle",
     "AsyncJobHandle",
+    "Comparison",
     "Downloaded",
     "Retries",
     "types",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import Shape
+from perennial.shapes import Shape, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,7 +489,7 @@ class ClassShift(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Shape):
+class Compare(Table):
     """Two versions, over all tasks that both answer.
 
     classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
@@ -650,8 +650,8 @@ class Delivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(Shape):
-    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no
-    administrator.
+    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body;
+    null for who is no administrator.
     """
 
     id: str
@@ -1471,7 +1471,7 @@ class MetricData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Shape):
+class Metrics(Table):
     """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
 
     A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
@@ -1696,6 +1696,7 @@ class NewWebhook(Shape):
     id: str
     owner: str
     url: str
+    format: Literal["standard", "slack", "teams"]
     events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
@@ -1869,7 +1870,7 @@ class Point(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predict(Shape):
+class Predict(Table):
     """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
 
     `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
@@ -2675,7 +2676,8 @@ class WaitingFor(Shape):
 class Webhook(Shape):
     """A webhook, without its secret.
 
-    `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
+    `format`: standard: payloads as they are; slack, teams: messages that say the same. `model`: the id of the
+    only one that it is told of, null: all; `state`: failing where the last attempt failed;
     `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
     found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
     too until then.
@@ -2684,6 +2686,7 @@ class Webhook(Shape):
     id: str
     owner: str
     url: str
+    format: Literal["standard", "slack", "teams"]
     events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None

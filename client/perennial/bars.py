@@ -1,7 +1,8 @@
-"""Progress on standard error, where that is a terminal; elsewhere nothing."""
+"""Progress: on standard error, where that is a terminal; in a notebook below the cell; elsewhere nothing."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
     if not isinstance(progress, bool):
         yield progress
         return
+    if progress and _is_notebook():
+        yield _bytes_in_notebook(title)
+        return
     with _bars(progress, is_bytes=True) as bars:
         if bars is None:
             yield None
@@ -35,6 +39,9 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
     """What to call at each change of a job: draws a bar for True, does nothing for False."""
     if not isinstance(progress, bool):
         yield progress
+        return
+    if progress and _is_notebook():
+        yield _job_in_notebook()
         return
     with _bars(progress, is_bytes=False) as bars:
         if bars is None:
@@ -85,6 +92,28 @@ def state(job: Job) -> str:
     if job.waiting_for is not None:
         return "waiting"
     return (job.progress.phase if job.state == "running" else None) or job.state
+
+
+def _is_notebook() -> bool:
+    if "IPython" not in sys.modules:
+        return False
+    from perennial.notebook import is_notebook
+
+    return is_notebook()
+
+
+def _bytes_in_notebook(title: str) -> Progress:
+    from perennial.notebook import LiveHtml, bar_of_bytes
+
+    place = LiveHtml()
+    return lambda done, total: place.show(bar_of_bytes(title, done, total), is_last=done == total)
+
+
+def _job_in_notebook() -> Callable[[Job], None]:
+    from perennial.notebook import LiveHtml, describe
+
+    place = LiveHtml()
+    return lambda job: place.show(describe(job) or "", is_last=job.is_terminal)
 
 
 @contextmanager

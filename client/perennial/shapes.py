@@ -12,10 +12,13 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from perennial.errors import BadAnswer
 from perennial.guard import shown
+
+if TYPE_CHECKING:
+    from perennial.frames import DataFrame
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -50,6 +53,24 @@ class Shape:
             elif value is not None or field.default is dataclasses.MISSING:
                 found[_name_in_json(field.name)] = as_json(value)
         return found
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows of a model, version, job, comparison or matrix; None: its usual text."""
+        from perennial.notebook import describe
+
+        return describe(self)
+
+
+class Table(Shape):
+    """Base of answers that are tables."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> DataFrame:
+        """The table as a DataFrame of pandas: see `perennial.frames`. Raises ExtraMissing without pandas."""
+        from perennial.frames import table_of
+
+        return table_of(self)
 
 
 def as_json(value: Any) -> Any:

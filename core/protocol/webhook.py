@@ -17,6 +17,9 @@ WebhookEvent = Literal[
     "task.data_deleted",
     "export.ready",
 ]
+WebhookFormat = Literal["standard", "slack", "teams"]
+"""What a receiver reads: payloads as they are, or messages as Slack's and Teams' incoming webhooks take them."""
+FORMATS: tuple[WebhookFormat, ...] = get_args(WebhookFormat)
 EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
 """What somebody can ask to be told."""
 TEST = "webhook.test"

@@ -23,7 +23,7 @@ from core.protocol.answers.webhook import (
     WebhookOut,
     WebhookPage,
 )
-from core.protocol.webhook import EVENTS, TEST
+from core.protocol.webhook import EVENTS, TEST, WebhookFormat
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.delivery_answer import detail
@@ -37,13 +37,21 @@ _LISTED = 20
 
 
 def create(
-    db: Database, settings: Settings, actor: Actor, *, url: str, events: Sequence[str], model: str | None
+    db: Database,
+    settings: Settings,
+    actor: Actor,
+    *,
+    url: str,
+    events: Sequence[str],
+    model: str | None,
+    format: WebhookFormat = "standard",
 ) -> NewWebhook:
     """Name a receiver; the answer has its `secret`, which is shown at no other time.
 
     Args:
         events: of `core.protocol.webhook.EVENTS`.
         model: id or name of the only model that it is told of; None: all of the caller's owner.
+        format: payloads as they are, or messages for Slack or Teams.
 
     Raises:
         Invalid: an address to which nothing is sent, or an unknown event.
@@ -60,6 +68,7 @@ def create(
             id=row_id,
             owner_id=actor.owner_id if of is None else of.owner_id,
             url=url,
+            format=format,
             events=_known(events),
             model_id=None if of is None else of.id,
             generation=1,
@@ -91,7 +100,9 @@ def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
 
 
 def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
-    """Change fields: `url`, `events`, `model` (null: all models), `enabled`. What waits goes to the new address.
+    """Change fields: `url`, `format`, `events`, `model` (null: all models), `enabled`.
+
+    What waits goes to the new address in the new format.
 
     Raises:
         NotFound: the caller sees no such webhook or model.
@@ -104,6 +115,7 @@ def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: 
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
         row.url = url or row.url
+        row.format = patch.get("format") or row.format
         row.events = row.events if (events := patch.get("events")) is None else _known(events)
         if "model" in patch:
             row.model_id = _model_of(session, actor, row, patch["model"])
@@ -216,6 +228,7 @@ def _to_json(row: Webhook, model_name: str | None, pending: int, last: Delivery 
         "id": row.id,
         "owner": row.owner_id,
         "url": row.url,
+        "format": cast(Any, row.format),
         "events": cast(Any, row.events),
         "model": row.model_id,
         "model_name": model_name,

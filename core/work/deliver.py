@@ -4,6 +4,7 @@ Eight webhooks are served at once, each by one thread and, among all workers, by
 fail share four of the eight places, so that they keep no other waiting.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from core.failpoints import hit
 from core.public_address import Refused, Resolver, networks, target_of
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
-from core.work import deliveries
+from core.work import chat_messages, deliveries
 from core.work.deliveries import LEASE_S, Lease, Outcome, Outgoing
 
 log = structlog.get_logger(__name__)
@@ -126,7 +127,7 @@ class Deliverer:
         begin = time.monotonic()
         status, answer, error = None, None, None
         try:
-            target, body = target_of(outgoing.url), outgoing.payload.encode()
+            target, body = target_of(outgoing.url), self._body(outgoing)
             headers = self._headers(lease.webhook_id, outgoing, body)
             said = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
             status, answer, error = said.status, said.body or None, refusal(said.status)
@@ -135,6 +136,12 @@ class Deliverer:
         except PerennialError as refused:
             error = refused.detail
         return Outcome(status, error, answer, time.monotonic() - begin)
+
+    def _body(self, outgoing: Outgoing) -> bytes:
+        """What is sent: the payload as it was stored, or a message that says the same."""
+        if outgoing.format == "standard":
+            return outgoing.payload.encode()
+        return chat_messages.write(outgoing.format, json.loads(outgoing.payload), self._settings.public_url)
 
     def _headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
         """The headers of Standard Webhooks; signed with each secret that is valid now.

@@ -49,11 +49,15 @@ class Lease:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What is to be sent next, and with which secrets: those of these generations, the present one first."""
+    """What is to be sent next, and with which secrets: those of these generations, the present one first.
+
+    `payload`: JSON, which is sent in `format` (`core.work.chat_messages`).
+    """
 
     number: int
     id: str
     payload: str
+    format: str
     url: str
     generations: list[int]
     secret_sha256: str
@@ -107,7 +111,9 @@ def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | 
         hook.lease_until = now + lease_s
         both = hook.previous_until is not None and now < hook.previous_until
         generations = [hook.generation, hook.generation - 1] if both else [hook.generation]
-        return Outgoing(row.number, row.id, row.payload, hook.url, generations, hook.secret_sha256)
+        return Outgoing(
+            row.number, row.id, row.payload, hook.format, hook.url, generations, hook.secret_sha256
+        )
 
 
 def leave(db: Database, lease: Lease) -> None:

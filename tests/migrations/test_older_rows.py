@@ -69,6 +69,7 @@ ADDED: dict[str, dict[str, Row]] = {
     },
     "0030": {"workers": {"answers_since": None}},
     "0033": {"tasks": {"content_sha256": None, "content_turn": None}},
+    "0034": {"webhooks": {"format": "standard"}},
 }
 """Migration → its new columns, and what they hold in older rows."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import httpx2
 
@@ -24,6 +24,7 @@ from perennial._async.resources.versions import AsyncVersions, Images
 from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import followed
 from perennial.config import connection
+from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Downloaded, Progress
@@ -100,8 +101,9 @@ class AsyncPerennial:
         recipe: Mapping[str, Any] | None = None,
         drop_duplicates: bool = False,
         again: bool = False,
+        keep_conflicts: bool = False,
         progress: bool | Progress = False,
-        **options: Any,
+        **options: Unpack[BatchOptions],
     ) -> AsyncJobHandle:
         """Send a batch of labelled images: see `tasks.submit`."""
         return await self.tasks.submit(
@@ -111,6 +113,7 @@ class AsyncPerennial:
             recipe=recipe,
             drop_duplicates=drop_duplicates,
             again=again,
+            keep_conflicts=keep_conflicts,
             progress=progress,
             **options,
         )

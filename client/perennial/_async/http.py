@@ -12,17 +12,18 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
+from perennial._async.page import Listed
+from perennial._async.pages import AsyncPages
 from perennial._async.waiting import new_client, sleep, within
 from perennial.answers import (
     MAX_ANSWER_BYTES,
-    MAX_PAGES,
     MAX_PROBLEM_BYTES,
     SLOWEST_BYTES_S,
     Answer,
     Meter,
 )
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, error_of
-from perennial.guard import echoed, shown
+from perennial.guard import shown
 from perennial.retry import Retries
 from perennial.shapes import read_as
 
@@ -31,7 +32,6 @@ Params = Mapping[str, Any]
 Content = Callable[[], AsyncIterator[bytes]]
 """Makes the body anew for every attempt."""
 NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-PAGE = 200
 CODINGS = ("", "identity", "gzip")
 """Ways in which an answer may be packed."""
 NOT_MODIFIED = 304
@@ -116,25 +116,10 @@ class AsyncHttp:
         """The JSON answer of any request."""
         return read_as(kind, (await self.send(ask)).json())
 
-    async def pages(self, kind: type[T], path: str, params: Params | None = None) -> AsyncIterator[T]:
-        """The items of a list, page by page as they are asked for."""
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            wanted = {"limit": PAGE, **(params or {}), "cursor": cursor}
-            page = (await self.send(Ask("GET", path, wanted))).json()
-            if not isinstance(page, dict) or not isinstance(page.get("items"), list):
-                raise BadAnswer(f"The service's answer to {path} is no list.")
-            for item in page["items"]:
-                yield read_as(kind, item)
-            following = page.get("next_cursor")
-            if following is None:
-                return
-            if not isinstance(following, str) or following == cursor or not echoed(following):
-                raise BadAnswer(
-                    f"The service's list {path} does not go on: its cursor is {shown(following)}."
-                )
-            cursor = following
-        raise BadAnswer(f"The service's list {path} has more than {MAX_PAGES} pages; the rest was not read.")
+    def pages(self, kind: type[T], path: str, params: Params | None = None) -> AsyncPages[T]:
+        """A list, page by page as it is read. `limit` in `params`: items of a page; None: 200."""
+        said = {key: value for key, value in (params or {}).items() if value is not None}
+        return AsyncPages(self, Listed(kind, path, said))
 
     @asynccontextmanager
     async def stream(self, ask: Ask) -> AsyncIterator[httpx2.Response]:

@@ -62,6 +62,10 @@ class JobHandle:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}, state={self.job.state if self.job else None!r})"
 
+    def _repr_html_(self) -> str | None:
+        """What was last known of it, with its bar; `wait(progress=True)` draws that as it goes on."""
+        return None if self.job is None else self.job._repr_html_()
+
     @property
     def _path(self) -> str:
         return path("jobs", self.id)
@@ -85,7 +89,8 @@ class JobHandle:
 
         Args:
             timeout: seconds; None: however long it takes.
-            progress: True: a bar on standard error; or what is called with the job at every change.
+            progress: True: a bar on standard error, or below the cell of a notebook; or what is called with the job
+                at every change.
             check: False: return a job that did not end with a published version too.
 
         Raises:

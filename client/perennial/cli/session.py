@@ -9,7 +9,7 @@ import click
 
 from perennial import config
 from perennial.cli.command import Shell, command
-from perennial.cli.exits import ERROR, FAILED, HELD, REJECTED, UNAVAILABLE
+from perennial.cli.exits import Exit
 from perennial.cli.output import complain, fields, say
 from perennial.errors import APIError, NotFound
 from perennial.shapes import as_json
@@ -95,10 +95,10 @@ def status(shell: Shell, is_told: bool) -> int:
 def _exit_code(ready: str, models: list[ListedModel]) -> int:
     """Return the exit status for a script that looks: of what waits, the one that a submit would have ended with."""
     if ready != "ready":
-        return UNAVAILABLE
+        return Exit.UNAVAILABLE
     waits = {entry.kind for model in models for entry in model.attention}
-    known = {"held": HELD, "rejected": REJECTED, "failed": FAILED}
-    return next((status for kind, status in known.items() if kind in waits), ERROR if waits else 0)
+    known = {"held": Exit.HELD, "rejected": Exit.REJECTED, "failed": Exit.FAILED}
+    return next((status for kind, status in known.items() if kind in waits), Exit.ERROR if waits else 0)
 
 
 def _attention(models: list[ListedModel]) -> None:

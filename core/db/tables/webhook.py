@@ -17,6 +17,9 @@ class Webhook(Table):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
     url: Mapped[str] = mapped_column(Text)
+    format: Mapped[str] = mapped_column(
+        String(10), default="standard"
+    )  # of what is sent, see core.protocol.webhook
     events: Mapped[list[str]] = mapped_column(JSON_COLUMN)  # types, see core.protocol.webhook
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))  # null: all of the owner's
     generation: Mapped[int] = mapped_column(default=1)  # of the secret: rises with each rotation
@@ -48,7 +51,7 @@ class Delivery(Table):
     owner_id: Mapped[str] = mapped_column(String(40))
     model_id: Mapped[str | None] = mapped_column(String(40))
     type: Mapped[str] = mapped_column(String(24))
-    payload: Mapped[str] = mapped_column(Text)  # JSON as it is sent and signed
+    payload: Mapped[str] = mapped_column(Text)  # JSON; sent and signed as it is, or in the webhook's format
     state: Mapped[str] = mapped_column(String(10), default=PENDING)
     attempts: Mapped[int] = mapped_column(default=0)
     next_at: Mapped[float | None]  # when it may be sent; null: it is over

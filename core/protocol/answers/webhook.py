@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from core.protocol.webhook import WebhookEvent, WebhookPayload
+from core.protocol.webhook import WebhookEvent, WebhookFormat, WebhookPayload
 
 DeliveryState = Literal["pending", "delivered", "failed"]
 
@@ -22,7 +22,8 @@ class LastDelivery(TypedDict):
 class WebhookOut(TypedDict):
     """A webhook, without its secret.
 
-    `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
+    `format`: standard: payloads as they are; slack, teams: messages that say the same. `model`: the id of the
+    only one that it is told of, null: all; `state`: failing where the last attempt failed;
     `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
     found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
     too until then.
@@ -31,6 +32,7 @@ class WebhookOut(TypedDict):
     id: str
     owner: str
     url: str
+    format: WebhookFormat
     events: list[WebhookEvent]
     model: str | None
     model_name: str | None
@@ -49,6 +51,7 @@ class WebhookChange(TypedDict, total=False):
     """Fields of a webhook that a request sets. `model`: null: all models; null elsewhere: as it is."""
 
     url: str | None
+    format: WebhookFormat | None
     events: list[WebhookEvent] | None
     model: str | None
     enabled: bool | None
@@ -86,8 +89,8 @@ class DeliveryOut(TypedDict):
 
 
 class DeliveryDetail(DeliveryOut):
-    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no
-    administrator."""
+    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body;
+    null for who is no administrator."""
 
     payload: WebhookPayload
     answer: str | None

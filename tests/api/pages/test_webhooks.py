@@ -33,6 +33,18 @@ def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(logged_in: TestCl
         assert page.status_code == 200 and "whsec_" not in page.text and HOOK["url"] in page.text
 
 
+def test_a_form_says_who_reads_what_is_sent(logged_in: TestClient, text: Callable[[str], str]) -> None:
+    for given, kept, said in (
+        ({}, "standard", "signed payloads"),
+        ({"format": "slack"}, "slack", "messages for Slack"),
+        ({"format": "teams"}, "teams", "messages for Teams"),
+        ({"format": "no such"}, "standard", "signed payloads"),
+    ):
+        hook = made(logged_in, **given)
+        assert logged_in.get(f"/v1/webhooks/{hook}").json()["format"] == kept
+        assert said in text(logged_in.get(f"/ui/webhooks/{hook}").text)
+
+
 def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_filled_in(
     logged_in: TestClient, text: Callable[[str], str]
 ) -> None:

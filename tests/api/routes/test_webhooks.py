@@ -71,6 +71,15 @@ def test_a_test_is_delivered_and_its_outcome_can_be_read(
     assert [one.headers["webhook-id"] for one in receiver.seen] == [found["id"]] * 2
 
 
+def test_a_webhook_has_a_format_which_can_be_changed(client: TestClient) -> None:
+    plain, chat = made(client, "http://127.0.0.1:9/"), made(client, "http://127.0.0.1:9/", format="slack")
+    assert (plain["format"], chat["format"]) == ("standard", "slack")
+    where = f"{HOOKS}/{chat['id']}"
+    assert client.patch(where, json={"format": "teams"}).json()["format"] == "teams"
+    assert client.patch(where, json={"enabled": True}).json()["format"] == "teams"
+    assert client.patch(where, json={"format": "irc"}).status_code == 422
+
+
 def test_changes_of_a_model_are_told(
     client: TestClient, receiver: Receiver, empty: Callable[[], None], model: str
 ) -> None:

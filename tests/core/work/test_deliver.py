@@ -1,6 +1,7 @@
 """Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody waits for
 the slow."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from core.errors import WrongState
 from core.requests import webhook_deliveries, webhooks
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.work import deliver, publish
+from core.work import chat_messages, deliver, publish
 from core.work.deliver import Deliverer
 from core.work.deliveries import IN_ORDER
 from tests.core.work.post import Post
@@ -58,6 +59,31 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     assert [row.id for row in post.rows(hook)] == [one.headers["webhook-id"] for one in receiver.of("/all")]
     assert {row.state for row in post.rows(hook)} == {"delivered"}
     assert post.row(hook).due_at is None and post.row(hook).lease_until is None
+
+
+@pytest.mark.parametrize("format", ["slack", "teams"])
+def test_a_message_for_people_is_signed_too_and_the_payload_is_kept(
+    post: Post, receiver: Receiver, format: str
+) -> None:
+    post.settings = post.settings.model_copy(update={"public_url": "https://perennial.example.org"})
+    model = post.desk.model(name="birds")
+    hook, secret = post.hook(f"{receiver.url}/", format=format)
+    post.happen(model, 3)
+    post.empty()
+    [sent] = receiver.seen
+    said = sent.verified(secret)
+    payload = json.loads(post.rows(hook)[0].payload)
+    assert said == json.loads(chat_messages.write(format, payload, "https://perennial.example.org"))
+    assert "birds: production is version 3 now." in sent.body.decode()
+    assert payload["type"] == "alias.moved" and payload["data"]["version"] == 3
+
+
+def test_what_waits_is_sent_in_the_format_that_the_webhook_has_then(post: Post, receiver: Receiver) -> None:
+    hook, secret = post.hook(f"{receiver.url}/", format="slack")
+    post.happen(post.desk.model(), 3)
+    webhooks.change(post.db, post.settings, post.actor(), hook, {"format": "standard"})
+    post.empty()
+    assert receiver.seen[0].verified(secret)["type"] == "alias.moved"
 
 
 def test_events_of_a_model_wait_for_the_one_before_and_those_of_others_do_not(

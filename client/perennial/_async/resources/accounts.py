@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Literal
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial.guard import path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
@@ -18,9 +18,9 @@ class AsyncKeys:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    def list(self) -> AsyncIterator[types.Key]:
+    def list(self, *, limit: int | None = None) -> AsyncPages[types.Key]:
         """All keys, without their secrets."""
-        return self._http.pages(types.Key, "/v1/keys")
+        return self._http.pages(types.Key, "/v1/keys", {"limit": limit})
 
     async def create(
         self,
@@ -77,9 +77,10 @@ class AsyncAudit:
         model: str | None = None,
         action: str | None = None,
         since: str | None = None,
-    ) -> AsyncIterator[types.Audit]:
+        limit: int | None = None,
+    ) -> AsyncPages[types.Audit]:
         """Changes, oldest first."""
-        params = {"order": order, "model": model, "action": action, "since": since}
+        params = {"order": order, "model": model, "action": action, "since": since, "limit": limit}
         return self._http.pages(types.Audit, "/v1/audit", params)
 
 
@@ -89,10 +90,10 @@ class AsyncUsage:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    def by_model(self) -> AsyncIterator[types.ModelUsage]:
+    def by_model(self, *, limit: int | None = None) -> AsyncPages[types.ModelUsage]:
         """One item per model."""
-        return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model"})
+        return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model", "limit": limit})
 
-    def by_owner(self) -> AsyncIterator[types.OwnerUsage]:
+    def by_owner(self, *, limit: int | None = None) -> AsyncPages[types.OwnerUsage]:
         """One item per owner."""
-        return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner"})
+        return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner", "limit": limit})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial.guard import path
 
 
@@ -24,9 +23,13 @@ class AsyncAliases:
         """Put `production` on a version."""
         return await self.set(model, "production", version, reason=reason)
 
-    def history(self, model: str, alias: str = "production") -> AsyncIterator[types.AliasMove]:
+    def history(
+        self, model: str, alias: str = "production", *, limit: int | None = None
+    ) -> AsyncPages[types.AliasMove]:
         """Its moves, oldest first."""
-        return self._http.pages(types.AliasMove, path("models", model, "aliases", alias, "history"))
+        return self._http.pages(
+            types.AliasMove, path("models", model, "aliases", alias, "history"), {"limit": limit}
+        )
 
     async def delete(self, model: str, alias: str) -> None:
         """Remove an alias of your own."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, streamed
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
@@ -62,9 +63,9 @@ class AsyncBases:
             ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
             return await self._http.call(types.Base, ask)
 
-    def list(self) -> AsyncIterator[types.ListedBase]:
+    def list(self, *, limit: int | None = None) -> AsyncPages[types.ListedBase]:
         """Uploaded bases, newest first, with the models that began with each."""
-        return self._http.pages(types.ListedBase, "/v1/bases")
+        return self._http.pages(types.ListedBase, "/v1/bases", {"limit": limit})
 
     async def delete(self, base: str) -> None:
         """Remove one that no model began with."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 from perennial import types
 from perennial._async.http import AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial.guard import path
 
 
@@ -30,6 +29,6 @@ class AsyncArchitectures:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    def list(self) -> AsyncIterator[types.Architecture]:
+    def list(self, *, limit: int | None = None) -> AsyncPages[types.Architecture]:
         """All of them, with the JSON Schemas of their hyper-parameters."""
-        return self._http.pages(types.Architecture, "/v1/architectures")
+        return self._http.pages(types.Architecture, "/v1/architectures", {"limit": limit})

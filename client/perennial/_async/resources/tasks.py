@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack
 
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
+from perennial._async.pages import AsyncPages
 from perennial._async.upload import Batch, submit
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
+from perennial.fields import BatchOptions
 from perennial.guard import path
 from perennial.shapes import read_as
 from perennial.transfer import BatchIn, Progress, source_of
@@ -35,8 +37,9 @@ class AsyncTasks:
         recipe: Recipe = None,
         drop_duplicates: bool = False,
         again: bool = False,
+        keep_conflicts: bool = False,
         progress: bool | Progress = False,
-        **options: Any,
+        **options: Unpack[BatchOptions],
     ) -> AsyncJobHandle:
         """Send a batch: an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or bytes]}`),
         or a folder or data set, which is packed on the way (`perennial.pack.open_batch` gives one to look at
@@ -51,9 +54,10 @@ class AsyncTasks:
             recipe: an override of the model's own, for this batch alone.
             drop_duplicates: of equal images of one class keep the first.
             again: learn it as a new task also where the model has it; its images weigh twice then.
-            progress: True: a bar on standard error; or what is called with bytes done and bytes in all.
-            options: of the adapter that reads the folder or data set; `conflicts="keep"`: learn images under two labels
-                as they are, where the batch is rejected otherwise.
+            keep_conflicts: learn images under two labels as they are, where the batch is rejected otherwise.
+            progress: True: a bar on standard error or in a notebook; or what is called with bytes done
+                and bytes in all.
+            options: how a folder or data set is read: see `perennial.fields.BatchOptions`.
 
         Raises:
             ArchiveRejected: it cannot be used; the message says which file, and why.
@@ -62,6 +66,7 @@ class AsyncTasks:
             "name": name,
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
+            "conflicts": "keep" if keep_conflicts else None,
         }
         answer = await self._send(model, batch, query, recipe, progress, options)
         accepted = read_as(types.Accepted, answer)
@@ -82,7 +87,7 @@ class AsyncTasks:
         recipe: Recipe = None,
         again: bool = False,
         progress: bool | Progress = False,
-        **options: Any,
+        **options: Unpack[BatchOptions],
     ) -> types.Report:
         """What a submit would meet, from names and sizes; nothing is submitted."""
         query = {"validate": "only", "again": "true" if again else None}
@@ -95,17 +100,19 @@ class AsyncTasks:
         batch: BatchIn,
         *,
         recipe: Recipe = None,
+        keep_conflicts: bool = False,
         progress: bool | Progress = False,
-        **options: Any,
+        **options: Unpack[BatchOptions],
     ) -> AsyncJobHandle:
         """The same with every image decoded: a job, whose `report` says what was found once it has ended."""
-        answer = await self._send(model, batch, {"validate": "full"}, recipe, progress, options)
+        query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
+        answer = await self._send(model, batch, query, recipe, progress, options)
         job = read_as(types.Job, answer)
         return AsyncJobHandle(self._http, job.id, job)
 
-    def list(self, model: str) -> AsyncIterator[types.Task]:
+    def list(self, model: str, *, limit: int | None = None) -> AsyncPages[types.Task]:
         """The model's batches, in order."""
-        return self._http.pages(types.Task, path("models", model, "tasks"))
+        return self._http.pages(types.Task, path("models", model, "tasks"), {"limit": limit})
 
     async def retrieve(self, model: str, task: int) -> types.Task:
         """One batch."""
@@ -143,10 +150,13 @@ class AsyncTasks:
         *,
         split: Literal["held_out", "train"] = "held_out",
         label: str | None = None,
-    ) -> AsyncIterator[types.TaskImage]:
+        limit: int | None = None,
+    ) -> AsyncPages[types.TaskImage]:
         """The rows of a task's images; `label`: of one class."""
         return self._http.pages(
-            types.TaskImage, path("models", model, "tasks", task, "images"), {"split": split, "class": label}
+            types.TaskImage,
+            path("models", model, "tasks", task, "images"),
+            {"split": split, "class": label, "limit": limit},
         )
 
     async def image(
@@ -169,15 +179,13 @@ class AsyncTasks:
         progress: bool | Progress,
         options: Mapping[str, Any],
     ) -> Any:
-        own = {key: value for key, value in options.items() if key != "conflicts"}
-        query = {**query, "conflicts": options.get("conflicts")}
         try:
-            source = await in_thread(lambda: source_of(batch, **own))
+            source = await in_thread(lambda: source_of(batch, **options))
         except UndecidedBatch:
             known = await self.known_classes(model)
             if not known:
                 raise
-            source = await in_thread(lambda: source_of(batch, known_classes=known, **own))
+            source = await in_thread(lambda: source_of(batch, known_classes=known, **options))
         reading: Mapping[str, str] = getattr(source, "reading", {})
         said = {key: value for key, value in query.items() if value is not None} | dict(reading)
         with shown_transfer("sending", progress) as show:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial.guard import path
 
 
@@ -16,9 +15,9 @@ class AsyncUploads:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    def list(self) -> AsyncIterator[types.Upload]:
+    def list(self, *, limit: int | None = None) -> AsyncPages[types.Upload]:
         """Open uploads, newest first: whose bytes have come up to `offset`, and when each expires."""
-        return self._http.pages(types.Upload, "/v1/uploads")
+        return self._http.pages(types.Upload, "/v1/uploads", {"limit": limit})
 
     async def delete(self, upload: str) -> None:
         """Remove one, with what has come of it."""

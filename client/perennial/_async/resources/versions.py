@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from perennial import types
 from perennial._async.download import download
 from perennial._async.http import Ask, AsyncHttp
+from perennial._async.pages import AsyncPages
 from perennial._async.waiting import in_thread
 from perennial.bars import shown_transfer
+from perennial.comparison import Comparison
+from perennial.errors import BadAnswer
 from perennial.guard import path, safe_filename
+from perennial.pictures import Image, Images, as_numbers, read_parts
 from perennial.transfer import Downloaded, Progress
 
-Image = str | os.PathLike[str] | bytes
-Images = Image | Sequence[Image] | Sequence[Any]
+__all__ = ["AsyncVersions", "Image", "Images"]
 
 
 class AsyncVersions:
@@ -25,9 +25,9 @@ class AsyncVersions:
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
-    def list(self, model: str) -> AsyncIterator[types.VersionItem]:
+    def list(self, model: str, *, limit: int | None = None) -> AsyncPages[types.VersionItem]:
         """All versions by rising number, held ones among them; `retrieve` has all of one."""
-        return self._http.pages(types.VersionItem, path("models", model, "versions"))
+        return self._http.pages(types.VersionItem, path("models", model, "versions"), {"limit": limit})
 
     async def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """One version, by number or alias."""
@@ -38,13 +38,21 @@ class AsyncVersions:
         ask = Ask("PATCH", path("models", model, "versions", version), json={"note": note})
         return await self._http.call(types.Version, ask)
 
-    def results(self, model: str, version: int | str = "production") -> AsyncIterator[types.TaskResult]:
+    def results(
+        self, model: str, version: int | str = "production", *, limit: int | None = None
+    ) -> AsyncPages[types.TaskResult]:
         """Right answers by task and class."""
-        return self._http.pages(types.TaskResult, path("models", model, "versions", version, "results"))
+        return self._http.pages(
+            types.TaskResult, path("models", model, "versions", version, "results"), {"limit": limit}
+        )
 
-    def files(self, model: str, version: int | str = "production") -> AsyncIterator[types.File]:
+    def files(
+        self, model: str, version: int | str = "production", *, limit: int | None = None
+    ) -> AsyncPages[types.File]:
         """Parts that can be fetched."""
-        return self._http.pages(types.File, path("models", model, "versions", version, "files"))
+        return self._http.pages(
+            types.File, path("models", model, "versions", version, "files"), {"limit": limit}
+        )
 
     async def compare(
         self, model: str, a: int | str, b: int | str = "production", *, task: int | None = None
@@ -69,15 +77,48 @@ class AsyncVersions:
         kind: str = "negative",
         task: int | None = None,
         label: str | None = None,
-    ) -> AsyncIterator[types.ComparedImage]:
+        limit: int | None = None,
+    ) -> AsyncPages[types.ComparedImage]:
         """The images that flipped, with both answers.
 
         Args:
             kind: right by `a` alone (negative), by `b` alone (positive), by none (both_wrong).
             label: only images of this class.
         """
-        asked = {"a": a, "b": b, "kind": kind, "task": task, "class": label}
+        asked = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
         return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), asked)
+
+    async def compare_with_pictures(
+        self,
+        model: str,
+        a: int | str,
+        b: int | str = "production",
+        *,
+        kind: str = "negative",
+        task: int | None = None,
+        label: str | None = None,
+        most: int = 12,
+    ) -> Comparison:
+        """The same counts with images that flipped and their pictures, which a notebook shows.
+
+        Args:
+            kind, label: which images, as of `compare_images`; task: of both.
+            most: images that are fetched, 1 to 200.
+
+        Raises:
+            Conflict: as `compare`.
+            BadAnswer: a picture is no PNG.
+        """
+        compared = await self.compare(model, a, b, task=task)
+        first = await self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
+        images, pictures = first.data[:most], []
+        for one in images:
+            where = path("models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png")
+            pictures.append((await self._http.send(Ask("GET", where))).content)
+        try:
+            return Comparison(compared, images, pictures)
+        except ValueError as error:
+            raise BadAnswer("The service sends a picture that is no PNG.") from error
 
     async def download(
         self,
@@ -130,32 +171,19 @@ class AsyncVersions:
         """What a version says of images, in their order; one that cannot be used has an error of its own.
 
         Args:
-            images: files, bytes of files, or arrays of numbers from 0 to 255 (N×H×W or N×H×W×C, as nested lists or with
-                a method `tolist`).
+            images: one or several of: files, bytes of files, files opened with mode "rb", images of PIL (sent as PNG:
+                nothing is lost); or arrays of numbers from 0 to 255 (N×H×W or N×H×W×C, as nested lists or with a
+                method `tolist`).
             top_k: how many of the most probable labels each image gets.
             task: in the scenario `task`, whose head answers.
+
+        Raises:
+            TypeError: an item is none of these, or files and arrays are mixed.
+            OSError: a file cannot be read.
         """
         where = path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
-        files = await in_thread(lambda: _files(images))
-        body = {"images": _numbers(images)} if files is None else None
+        files = await in_thread(lambda: read_parts(images))
+        body = {"images": as_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
         return await self._http.call(types.Predict, ask)
-
-
-def _files(images: Images) -> list[tuple[str, tuple[str, bytes]]] | None:
-    """The parts of a form; None: these are arrays."""
-    each: Iterable[Any] = [images] if isinstance(images, (str, bytes, os.PathLike)) else images
-    parts = []
-    for number, image in enumerate(each):
-        if isinstance(image, bytes):
-            parts.append(("image", (f"image-{number}", image)))
-        elif isinstance(image, (str, os.PathLike)):
-            parts.append(("image", (Path(image).name, Path(image).read_bytes())))
-        else:
-            return None
-    return parts
-
-
-def _numbers(images: Any) -> Any:
-    return images.tolist() if hasattr(images, "tolist") else list(images)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
 from perennial.guard import path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
@@ -18,9 +18,9 @@ class Keys:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def list(self) -> Iterator[types.Key]:
+    def list(self, *, limit: int | None = None) -> Pages[types.Key]:
         """All keys, without their secrets."""
-        return self._http.pages(types.Key, "/v1/keys")
+        return self._http.pages(types.Key, "/v1/keys", {"limit": limit})
 
     def create(
         self,
@@ -77,9 +77,10 @@ class Audit:
         model: str | None = None,
         action: str | None = None,
         since: str | None = None,
-    ) -> Iterator[types.Audit]:
+        limit: int | None = None,
+    ) -> Pages[types.Audit]:
         """Changes, oldest first."""
-        params = {"order": order, "model": model, "action": action, "since": since}
+        params = {"order": order, "model": model, "action": action, "since": since, "limit": limit}
         return self._http.pages(types.Audit, "/v1/audit", params)
 
 
@@ -89,10 +90,10 @@ class Usage:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def by_model(self) -> Iterator[types.ModelUsage]:
+    def by_model(self, *, limit: int | None = None) -> Pages[types.ModelUsage]:
         """One item per model."""
-        return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model"})
+        return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model", "limit": limit})
 
-    def by_owner(self) -> Iterator[types.OwnerUsage]:
+    def by_owner(self, *, limit: int | None = None) -> Pages[types.OwnerUsage]:
         """One item per owner."""
-        return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner"})
+        return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner", "limit": limit})

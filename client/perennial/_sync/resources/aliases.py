@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
 from perennial.guard import path
 
 
@@ -24,9 +23,13 @@ class Aliases:
         """Put `production` on a version."""
         return self.set(model, "production", version, reason=reason)
 
-    def history(self, model: str, alias: str = "production") -> Iterator[types.AliasMove]:
+    def history(
+        self, model: str, alias: str = "production", *, limit: int | None = None
+    ) -> Pages[types.AliasMove]:
         """Its moves, oldest first."""
-        return self._http.pages(types.AliasMove, path("models", model, "aliases", alias, "history"))
+        return self._http.pages(
+            types.AliasMove, path("models", model, "aliases", alias, "history"), {"limit": limit}
+        )
 
     def delete(self, model: str, alias: str) -> None:
         """Remove an alias of your own."""

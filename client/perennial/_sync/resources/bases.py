@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
 from perennial._sync.upload import ANSWER_S, streamed
 from perennial._sync.waiting import in_thread
 from perennial.bars import shown_transfer
@@ -62,9 +63,9 @@ class Bases:
             ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
             return self._http.call(types.Base, ask)
 
-    def list(self) -> Iterator[types.ListedBase]:
+    def list(self, *, limit: int | None = None) -> Pages[types.ListedBase]:
         """Uploaded bases, newest first, with the models that began with each."""
-        return self._http.pages(types.ListedBase, "/v1/bases")
+        return self._http.pages(types.ListedBase, "/v1/bases", {"limit": limit})
 
     def delete(self, base: str) -> None:
         """Remove one that no model began with."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perennial import types
 from perennial._sync.http import Http
+from perennial._sync.pages import Pages
 from perennial.guard import path
 
 
@@ -30,6 +29,6 @@ class Architectures:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def list(self) -> Iterator[types.Architecture]:
+    def list(self, *, limit: int | None = None) -> Pages[types.Architecture]:
         """All of them, with the JSON Schemas of their hyper-parameters."""
-        return self._http.pages(types.Architecture, "/v1/architectures")
+        return self._http.pages(types.Architecture, "/v1/architectures", {"limit": limit})

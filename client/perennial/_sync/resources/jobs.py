@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from perennial import types
 from perennial._sync.download import download
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
+from perennial._sync.pages import Pages
 from perennial.bars import shown_transfer
 from perennial.guard import path
 from perennial.transfer import Downloaded, Progress
@@ -22,10 +23,17 @@ class Jobs:
         self._http = http
 
     def list(
-        self, *, model: str | None = None, state: str | None = None, kind: str | None = None
-    ) -> Iterator[types.Job]:
+        self,
+        *,
+        model: str | None = None,
+        state: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Job]:
         """Jobs, newest first."""
-        return self._http.pages(types.Job, "/v1/jobs", {"model": model, "state": state, "kind": kind})
+        return self._http.pages(
+            types.Job, "/v1/jobs", {"model": model, "state": state, "kind": kind, "limit": limit}
+        )
 
     def retrieve(self, job: str) -> types.Job:
         """One job as it is now. `client.job(id)` has the verbs that follow it."""
@@ -57,9 +65,9 @@ class Jobs:
         found = self._http.call(types.Job, ask)
         return JobHandle(self._http, found.id, found)
 
-    def metrics(self, job: str) -> Iterator[types.Point]:
+    def metrics(self, job: str, *, limit: int | None = None) -> Pages[types.Point]:
         """What was measured while it learned, loss among it."""
-        return self._http.pages(types.Point, path("jobs", job, "metrics"))
+        return self._http.pages(types.Point, path("jobs", job, "metrics"), {"limit": limit})
 
     def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
 from perennial.errors import Conflict
-from perennial.fields import ModelChanges, NewModel
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, said
 from perennial.guard import path
 
 
@@ -24,38 +25,118 @@ class Models:
         scenario: Literal["data", "task", "class"] = "class",
         *,
         exist_ok: bool = False,
-        **fields: Unpack[NewModel],
+        architecture: str | Json | None = None,
+        base: str | Json | None = None,
+        image: Json | None = None,
+        classes: Sequence[str] | None = None,
+        recipe: Json | None = None,
+        gate: Json | None = None,
+        answers: Json | None = None,
+        keep_training_data: bool | None = None,
+        held_out: Literal["keep", "counts"] | None = None,
+        on_held: OnEvent | None = None,
+        on_rejected: OnEvent | None = None,
+        on_failed: OnEvent | None = None,
+        training_data_days: float | None = None,
+        allow_lost_classes: bool | None = None,
+        description: str | None = None,
+        tags: Sequence[str] | None = None,
     ) -> types.Model:
-        """Make a model.
+        """Make a model. What is None is as the service has it.
 
         Args:
             exist_ok: where there is one of this name already, return it as it is.
-            fields: see `perennial.fields.NewModel`; what is left out, or None, is as the service has it.
+            architecture: a name, or `{"name": …}` with hyper-parameters.
+            base: random, pretrained, `perennial/…`, the id of an upload, or `{"model": …, "version": …}`.
+            image: `{"size": pixels a side, "channels": 1 or 3}`.
+            classes: in their order; only where all are known from the beginning.
+            recipe, gate: parts of those of the service.
+            answers: `{"precision": 0.98}` calls answers sure of which so many are right.
+            keep_training_data: keep batches' images after they are learned.
+            held_out: "counts" keeps no images.
+            on_held, on_rejected, on_failed: whether later batches wait for a person (stop) or go on.
+            training_data_days: how long images are kept after a publish.
+            allow_lost_classes: whether a version that lacks what the model has learned may pass its gate.
 
         Raises:
             Conflict: the name is taken.
             Invalid: `errors` names the wrong fields.
         """
-        said = {key: value for key, value in fields.items() if value is not None}
+        fields = {
+            "architecture": architecture,
+            "base": base,
+            "image": image,
+            "classes": None if classes is None else [*classes],
+            "recipe": recipe,
+            "gate": gate,
+            "answers": answers,
+            "keep_training_data": keep_training_data,
+            "held_out": held_out,
+            "on_held": on_held,
+            "on_rejected": on_rejected,
+            "on_failed": on_failed,
+            "training_data_days": training_data_days,
+            "allow_lost_classes": allow_lost_classes,
+            "description": description,
+            "tags": None if tags is None else [*tags],
+        }
+        given = {key: value for key, value in fields.items() if value is not None}
         try:
-            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **said})
+            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **given})
             return self._http.call(types.Model, ask)
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
                 raise
             return self.retrieve(name)
 
-    def list(self, *, query: str | None = None, summary: bool = False) -> Iterator[types.ListedModel]:
+    def list(
+        self, *, query: str | None = None, summary: bool = False, limit: int | None = None
+    ) -> Pages[types.ListedModel]:
         """All models, page by page. `query`: in their names; `summary`: with the figures of each."""
-        params = {"q": query, "include": "summary" if summary else None}
+        params = {"q": query, "include": "summary" if summary else None, "limit": limit}
         return self._http.pages(types.ListedModel, "/v1/models", params)
 
     def retrieve(self, model: str) -> types.Model:
         """One model, by name or id; look at `attention` first."""
         return self._http.get(types.Model, path("models", model))
 
-    def update(self, model: str, **changes: Unpack[ModelChanges]) -> types.Model:
-        """Change fields: see `perennial.fields.ModelChanges`."""
+    def update(
+        self,
+        model: str,
+        *,
+        recipe: Json | NotGiven | None = NOT_GIVEN,
+        gate: Json | NotGiven | None = NOT_GIVEN,
+        answers: Json | NotGiven | None = NOT_GIVEN,
+        on_held: OnEvent | NotGiven | None = NOT_GIVEN,
+        on_rejected: OnEvent | NotGiven | None = NOT_GIVEN,
+        on_failed: OnEvent | NotGiven | None = NOT_GIVEN,
+        training_data_days: float | NotGiven | None = NOT_GIVEN,
+        allow_lost_classes: bool | NotGiven | None = NOT_GIVEN,
+        description: str | NotGiven | None = NOT_GIVEN,
+        tags: Sequence[str] | NotGiven | None = NOT_GIVEN,
+    ) -> types.Model:
+        """Change fields, for later tasks; see `create` for what they mean. What is not given stays; None resets.
+
+        Args:
+            recipe, gate: merged with those that the model has.
+
+        Raises:
+            Invalid: `errors` names the wrong fields.
+        """
+        changes = said(
+            {
+                "recipe": recipe,
+                "gate": gate,
+                "answers": answers,
+                "on_held": on_held,
+                "on_rejected": on_rejected,
+                "on_failed": on_failed,
+                "training_data_days": training_data_days,
+                "allow_lost_classes": allow_lost_classes,
+                "description": description,
+                "tags": tags if tags is None or isinstance(tags, NotGiven) else [*tags],
+            }
+        )
         return self._http.call(types.Model, Ask("PATCH", path("models", model), json=changes))
 
     def delete(self, model: str) -> None:
@@ -77,8 +158,8 @@ class Models:
             Conflict: nothing is learned yet, a rebase of the model is open, or the name is taken.
             Invalid: there is no such base, or the model starts from it already.
         """
-        said = {"base": base} if name is None else {"base": base, "name": name}
-        return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=said))
+        body = {"base": base} if name is None else {"base": base, "name": name}
+        return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=body))
 
     def rebase_status(self, model: str) -> types.Rebase:
         """Return what has arrived in the new model, and both on the same held-out images. `model`: either of both."""
@@ -93,8 +174,8 @@ class Models:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
         """
         where = path("models", model, "rebase", "finish")
-        said = {"reason": reason, "missing": missing}
-        return self._http.call(types.Rebase, Ask("POST", where, json=said, is_replayable=False))
+        body = {"reason": reason, "missing": missing}
+        return self._http.call(types.Rebase, Ask("POST", where, json=body, is_replayable=False))
 
 
 class Memory:

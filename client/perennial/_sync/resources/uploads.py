@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
 from perennial.guard import path
 
 
@@ -16,9 +15,9 @@ class Uploads:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def list(self) -> Iterator[types.Upload]:
+    def list(self, *, limit: int | None = None) -> Pages[types.Upload]:
         """Open uploads, newest first: whose bytes have come up to `offset`, and when each expires."""
-        return self._http.pages(types.Upload, "/v1/uploads")
+        return self._http.pages(types.Upload, "/v1/uploads", {"limit": limit})
 
     def delete(self, upload: str) -> None:
         """Remove one, with what has come of it."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from perennial import types
 from perennial._sync.http import Ask, Http
+from perennial._sync.pages import Pages
+from perennial.fields import NOT_GIVEN, NotGiven, said
 from perennial.guard import path
 
 State = Literal["pending", "delivered", "failed"]
+Format = Literal["standard", "slack", "teams"]
 
 
 class Webhooks:
@@ -19,29 +22,47 @@ class Webhooks:
         self._http = http
 
     def create(
-        self, url: str, *, events: Sequence[str] | None = None, model: str | None = None
+        self,
+        url: str,
+        *,
+        events: Sequence[str] | None = None,
+        model: str | None = None,
+        format: Format | None = None,
     ) -> types.NewWebhook:
         """Name a receiver; its `secret` is shown this once.
 
         Args:
             events: such as `["version.published", "job.failed"]`; None: all.
             model: id or name of the only model that it is told of.
+            format: "slack" or "teams" sends messages that people read there; None: signed payloads.
         """
-        body: dict[str, Any] = {"url": url, "events": None if events is None else [*events], "model": model}
-        said = {key: value for key, value in body.items() if value is not None}
-        ask = Ask("POST", "/v1/webhooks", json=said, is_replayable=False)
+        named = None if events is None else [*events]
+        body: dict[str, Any] = {"url": url, "events": named, "model": model, "format": format}
+        given = {key: value for key, value in body.items() if value is not None}
+        ask = Ask("POST", "/v1/webhooks", json=given, is_replayable=False)
         return self._http.call(types.NewWebhook, ask)
 
-    def list(self) -> Iterator[types.Webhook]:
+    def list(self, *, limit: int | None = None) -> Pages[types.Webhook]:
         """Your webhooks, each with its last delivery."""
-        return self._http.pages(types.Webhook, "/v1/webhooks")
+        return self._http.pages(types.Webhook, "/v1/webhooks", {"limit": limit})
 
     def retrieve(self, webhook: str) -> types.Webhook:
         """One webhook."""
         return self._http.get(types.Webhook, path("webhooks", webhook))
 
-    def update(self, webhook: str, **changes: Any) -> types.Webhook:
-        """Change `url`, `events`, `model` (None: all models), or `enabled`."""
+    def update(
+        self,
+        webhook: str,
+        *,
+        url: str | NotGiven = NOT_GIVEN,
+        format: Format | NotGiven = NOT_GIVEN,
+        events: Sequence[str] | NotGiven = NOT_GIVEN,
+        model: str | NotGiven | None = NOT_GIVEN,
+        enabled: bool | NotGiven = NOT_GIVEN,
+    ) -> types.Webhook:
+        """Change what is given; `model` None: it is told of all models."""
+        named = events if isinstance(events, NotGiven) else [*events]
+        changes = said({"url": url, "format": format, "events": named, "model": model, "enabled": enabled})
         return self._http.call(types.Webhook, Ask("PATCH", path("webhooks", webhook), json=changes))
 
     def delete(self, webhook: str) -> None:
@@ -57,10 +78,12 @@ class Webhooks:
         ask = Ask("POST", path("webhooks", webhook, "rotate"), is_replayable=False)
         return self._http.call(types.NewWebhook, ask)
 
-    def deliveries(self, webhook: str, *, state: State | None = None) -> Iterator[types.Delivery]:
+    def deliveries(
+        self, webhook: str, *, state: State | None = None, limit: int | None = None
+    ) -> Pages[types.Delivery]:
         """What was sent and what waits, newest first."""
         where = path("webhooks", webhook, "deliveries")
-        return self._http.pages(types.Delivery, where, {"state": state})
+        return self._http.pages(types.Delivery, where, {"state": state, "limit": limit})
 
     def retrieve_delivery(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """One delivery with its payload."""

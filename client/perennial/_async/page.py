@@ -1,0 +1,103 @@
+"""One page of a list, and how it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perennial import answers
+from perennial.errors import BadAnswer
+from perennial.guard import echoed, shown
+from perennial.shapes import read_as
+
+if TYPE_CHECKING:
+    from perennial._async.http import AsyncHttp
+    from perennial.frames import DataFrame
+
+T = TypeVar("T")
+PAGE = 200
+"""Items of a page, where no limit is said."""
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """A list of the service.
+
+    Attributes:
+        kind: the type of its items.
+        path: where it is.
+        params: `limit` among them; None: as the service, or `PAGE`, has it.
+    """
+
+    kind: type[T]
+    path: str
+    params: Mapping[str, Any]
+
+
+class AsyncPage(Generic[T]):
+    """One page of a list; iterating over it goes on through the pages after it.
+
+    Attributes:
+        data: its items.
+        has_next: whether a page follows.
+    """
+
+    def __init__(
+        self, http: AsyncHttp, of: Listed[T], data: list[T], cursor: str | None, number: int
+    ) -> None:
+        self._http, self._of, self._cursor, self._number = http, of, cursor, number
+        self.data, self.has_next = data, cursor is not None
+
+    def __repr__(self) -> str:
+        more = ", and more follow" if self.has_next else ""
+        return f"<{type(self).__name__}: {len(self.data)} of {self._of.path}{more}>"
+
+    async def next_page(self) -> AsyncPage[T]:
+        """The page after this one.
+
+        Raises:
+            LookupError: this is the last one.
+            BadAnswer: the list does not go on, or has more pages than any should.
+        """
+        if self._cursor is None:
+            raise LookupError(f"This is the last page of {self._of.path}: look at has_next first.")
+        return await load_page(self._http, self._of, self._cursor, self._number + 1)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        page = self
+        while True:
+            for item in page.data:
+                yield item
+            if not page.has_next:
+                return
+            page = await page.next_page()
+
+    def to_pandas(self) -> DataFrame:
+        """The items of this page as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        from perennial.frames import frame_of
+
+        return frame_of(self.data, self._of.kind)
+
+
+async def load_page(
+    http: AsyncHttp, of: Listed[T], cursor: str | None = None, number: int = 1
+) -> AsyncPage[T]:
+    """Ask for the page that begins at `cursor`; None: for the first.
+
+    Raises:
+        BadAnswer: what comes is no page, or goes on at a place where the list was already.
+    """
+    if number > answers.MAX_PAGES:
+        raise BadAnswer(
+            f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was not read."
+        )
+    page = await http.get(object, of.path, {"limit": PAGE, **of.params, "cursor": cursor})
+    if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+        raise BadAnswer(f"The service's answer to {of.path} is no list.")
+    following = page.get("next_cursor")
+    if following is not None and (
+        not isinstance(following, str) or following == cursor or not echoed(following)
+    ):
+        raise BadAnswer(f"The service's list {of.path} does not go on: its cursor is {shown(following)}.")
+    return AsyncPage(http, of, [read_as(of.kind, item) for item in page["items"]], following, number)

@@ -1,0 +1,37 @@
+"""Lists, page by page as they are read. `_sync/pages.py` is written by hand too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perennial._async.page import AsyncPage, Listed, load_page
+
+if TYPE_CHECKING:
+    from perennial._async.http import AsyncHttp
+    from perennial.frames import DataFrame
+
+T = TypeVar("T")
+
+
+class AsyncPages(Generic[T]):
+    """A list: `async for` goes over all its items, `await` gives its first page. Nothing is asked before that."""
+
+    def __init__(self, http: AsyncHttp, of: Listed[T]) -> None:
+        self._http, self._of = http, of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of.path}>"
+
+    def __await__(self) -> Generator[Any, None, AsyncPage[T]]:
+        return load_page(self._http, self._of).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        async for item in await load_page(self._http, self._of):
+            yield item
+
+    async def to_pandas(self) -> DataFrame:
+        """All items as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        from perennial.frames import frame_of
+
+        return frame_of([item async for item in self], self._of.kind)

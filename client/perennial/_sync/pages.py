@@ -1,0 +1,57 @@
+"""Lists, page by page as they are read. `_async/pages.py` is written by hand too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from perennial._sync.page import Listed, Page, load_page
+
+if TYPE_CHECKING:
+    from perennial._sync.http import Http
+    from perennial.frames import DataFrame
+
+T = TypeVar("T")
+
+
+class Pages(Generic[T]):
+    """A list: iterating goes over all its items; `data` and `has_next` are of its first page.
+
+    That page is asked for when it is first needed, and kept; a loop asks for the list as it is then.
+    """
+
+    def __init__(self, http: Http, of: Listed[T]) -> None:
+        self._http, self._of = http, of
+        self._first: Page[T] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._of.path}>"
+
+    def __iter__(self) -> Iterator[T]:
+        yield from load_page(self._http, self._of)
+
+    def first_page(self) -> Page[T]:
+        """The first page."""
+        if self._first is None:
+            self._first = load_page(self._http, self._of)
+        return self._first
+
+    @property
+    def data(self) -> list[T]:
+        """Items of the first page."""
+        return self.first_page().data
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a second page follows."""
+        return self.first_page().has_next
+
+    def next_page(self) -> Page[T]:
+        """The second page, which has `next_page` again. Raises LookupError where there is none."""
+        return self.first_page().next_page()
+
+    def to_pandas(self) -> DataFrame:
+        """All items as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        from perennial.frames import frame_of
+
+        return frame_of(list(self), self._of.kind)

@@ -1,0 +1,91 @@
+"""Answers as DataFrames of pandas, which is asked for only here: `pip install 'perennial-client[pandas]'`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perennial._types import Compare, Metrics, Predict, Prediction
+from perennial.pack.extras import needed
+from perennial.shapes import Shape, Table
+
+DataFrame = Any
+"""pandas.DataFrame: pandas is not there for everyone, and has no types of its own."""
+_TIMES = "_at"
+"""Ending of fields that are points in time, as text of RFC 3339."""
+
+
+def table_of(answer: Table) -> DataFrame:
+    """Return an answer as the table that it is.
+
+    `Metrics`: rows are versions, columns are tasks, NaN where nothing was measured. `Predict`: a row for each image, in
+    their order, with `error` of one that could not be used. `Compare`: a row for each class.
+
+    Raises:
+        ExtraMissing: pandas is not installed.
+        TypeError: it is no table.
+    """
+    if isinstance(answer, Metrics):
+        return _matrix(answer)
+    if isinstance(answer, Predict):
+        return _predictions(answer)
+    if isinstance(answer, Compare):
+        return frame_of(answer.classes)
+    raise TypeError(f"A {type(answer).__name__} is no table.")
+
+
+def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
+    """Return a row for each item; fields of objects in it are columns such as `progress.step`.
+
+    Points in time (`created_at`) are such in UTC; lists stay lists.
+
+    Args:
+        items: answers, or JSON objects.
+        kind: their type, whose fields are the columns of an empty list.
+
+    Raises:
+        ExtraMissing: pandas is not installed.
+    """
+    pandas = needed("pandas", "A DataFrame", "pandas")
+    rows = [_flat(item.to_dict() if isinstance(item, Shape) else item) for item in items]
+    if not rows and dataclasses.is_dataclass(kind):
+        return pandas.DataFrame(
+            columns=[field.name for field in dataclasses.fields(kind) if field.name != "extra"]
+        )
+    frame = pandas.DataFrame(rows)
+    for name in [column for column in frame.columns if str(column).endswith(_TIMES)]:
+        frame[name] = pandas.to_datetime(frame[name], utc=True, format="ISO8601")
+    return frame
+
+
+def _matrix(metrics: Metrics) -> DataFrame:
+    pandas = needed("pandas", "A DataFrame", "pandas")
+    index = pandas.Index([row.version for row in metrics.rows], name="version")
+    columns = pandas.Index([column.task for column in metrics.columns], name="task")
+    cells = [[float("nan") if one is None else one for one in row] for row in metrics.accuracy_matrix]
+    return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
+
+
+def _predictions(answer: Predict) -> DataFrame:
+    """A row for each image; its probabilities stay in one column, since labels may be any text."""
+    pandas = needed("pandas", "A DataFrame", "pandas")
+    names = ("name", "label", "probability", "sure", "probabilities")
+    rows = [
+        {
+            **{name: getattr(one, name, None) for name in names},
+            "error": None if isinstance(one, Prediction) else one.error.detail,
+        }
+        for one in answer.predictions
+    ]
+    return pandas.DataFrame(rows, columns=[*names, "error"])
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in item.items():
+        if isinstance(value, Mapping):
+            row |= _flat(value, f"{prefix}{name}.")
+        else:
+            row[f"{prefix}{name}"] = value
+    return row

@@ -1,0 +1,286 @@
+"""What a notebook shows of answers, and the bar that it draws while one waits.
+
+HTML with its styles in it, in the colours of the page around it: light and dark. Every value is escaped, a name of
+hostile text too; nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
+from perennial.bars import share, state
+from perennial.text import one_line
+from perennial.words import by_commands, command, duration
+
+if TYPE_CHECKING:
+    from perennial._types import Attention, GateCheck
+    from perennial.comparison import Comparison
+
+MOST_ROWS = 12
+"""Classes, checks and entries that a table shows."""
+MOST_CHARS = 2000
+"""Of one value that is shown."""
+MOST_CELLS = 30
+"""Rows and columns that a matrix shows, the last ones."""
+BETWEEN_S = 0.1
+"""Between two pictures of a bar at least."""
+_BOX = "font-family:sans-serif;line-height:1.45;max-width:56em"
+_TABLE = "border-collapse:collapse;margin:.4em 0"
+_CELL = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top;background:none"
+_NUMBER = "padding:.15em .8em;text-align:right;font-variant-numeric:tabular-nums"
+_QUIET = "opacity:.7"
+_GOOD, _BAD, _WAITS = "#2e9e5b", "#d64545", "#c98a1b"
+_FIGURE = "display:inline-block;width:9em;margin:0 .8em .8em 0;vertical-align:top;font-size:85%"
+_IMAGE = "width:100%;image-rendering:pixelated;display:block"
+
+
+def describe(answer: Any) -> str | None:
+    """Return the HTML of a model, a version, a job, a comparison or a matrix; None: of anything else there is none."""
+    for kind, show in _SHOWN.items():
+        if isinstance(answer, kind):
+            return f'<div style="{_BOX}">{show(answer)}</div>'
+    return None
+
+
+def describe_comparison(comparison: Comparison) -> str:
+    """Return the HTML of two versions with the pictures of images that flipped, which it holds."""
+    a, b = comparison.compare.a.version, comparison.compare.b.version
+    figures = []
+    for image, content in zip(comparison.images, comparison.pictures, strict=True):
+        source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        lines = [
+            f"<b>{_text(image.label)}</b>",
+            f"{a}: {_answer(image.a.label, image.a.probability)}",
+            f"{b}: {_answer(image.b.label, image.b.probability)}",
+        ]
+        shown = f'<img src="{source}" alt="{_text(image.label)}" style="{_IMAGE}">'
+        figures.append(f'<div style="{_FIGURE}">{shown}{"<br>".join(lines)}</div>')
+    return f'<div style="{_BOX}">{_compare(comparison.compare)}<div>{"".join(figures)}</div></div>'
+
+
+def is_notebook() -> bool:
+    """Tell if this runs in the kernel of a notebook, which shows HTML."""
+    shell = sys.modules.get("IPython")
+    found = shell.get_ipython() if shell is not None else None
+    return getattr(found, "kernel", None) is not None
+
+
+class LiveHtml:
+    """A place below a cell whose HTML is drawn again and again; only in a notebook."""
+
+    def __init__(self) -> None:
+        self._display = importlib.import_module("IPython.display")
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def show(self, content: str, *, is_last: bool = False) -> None:
+        """Draw it in the place of what is there, unless that has just been drawn and more will come."""
+        now = time.monotonic()
+        if self._handle is not None and not is_last and now - self._drawn < BETWEEN_S:
+            return
+        self._drawn = now
+        found = self._display.HTML(content)
+        if self._handle is None:
+            self._handle = self._display.display(found, display_id=True)
+        else:
+            self._handle.update(found)
+
+
+def bar_of_bytes(title: str, done: int, total: int | None) -> str:
+    """Return the HTML of a transfer."""
+    said = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
+    return f'<div style="{_BOX}">{_text(title)}: {said}{_bar(done / total if total else 0.0, _GOOD)}</div>'
+
+
+def _model(model: Model | ListedModel) -> str:
+    production = model.aliases.get("production")
+    where = "none yet" if production is None else f"version {production}"
+    rows = [
+        ("production", where if model.production_follows else f"{where}, put there by hand"),
+        ("line", "" if model.line_head is None else f"version {model.line_head}"),
+        ("scenario", model.scenario),
+        ("base", model.base if isinstance(model.base, str) else f"{model.base.model} {model.base.version}"),
+        ("images", f"{model.image.size} pixels, {model.image.channels} channels"),
+        ("tags", ", ".join(model.tags)),
+    ]
+    about = f"<div>{_text(model.description)}</div>" if model.description else ""
+    waits = "".join(_waits(entry, model.name) for entry in model.attention[:MOST_ROWS])
+    return f"{_head('Model', model.name, model.id)}{about}{_pairs(rows)}{waits}"
+
+
+def _waits(entry: Attention, model: str) -> str:
+    """What waits for a person, with the commands that settle it."""
+    commands = [f"<li><code>{_text(command(action, model))}</code></li>" for action in entry.actions]
+    said = f'<span style="color:{_WAITS}">●</span> {_text(by_commands(entry.detail))}'
+    return f"<div>{said}<ul>{''.join(commands)}</ul></div>"
+
+
+def _version(version: Version) -> str:
+    name = version.manifest.name or ""
+    rows = [
+        ("status", version.status),
+        ("learned", "" if version.task is None else f"task {version.task}"),
+        ("from", "" if version.parent is None else f"version {version.parent}"),
+        ("size", f"{_bytes(version.bytes)}, {_bytes(version.bytes_new)} of them new"),
+        ("accuracy", _mean(version.accuracy)),
+        ("note", version.note or ""),
+    ]
+    checks = [_check(check) for check in version.gate.checks[:MOST_ROWS]]
+    gate = _table(("gate", "found", "limit", ""), checks) if checks else ""
+    warned = "".join(f"<div>{_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS])
+    mark = _mark(version.gate.passed)
+    title = _head("Version", f"{version.number} of {name}" if name else str(version.number), version.id)
+    verdict = f"<div>{mark} its gate {'passed' if version.gate.passed else 'failed'}</div>"
+    return f"{title}{_pairs(rows)}{verdict}{gate}{warned}"
+
+
+def _check(check: GateCheck) -> tuple[str, str, str, str]:
+    found = "not measured" if check.not_measured is not None else _number(check.value)
+    return _text(check.name), _text(found), _text(_number(check.limit)), _mark(check.passed)
+
+
+def _job(job: Job) -> str:
+    said, progress = state(job), job.progress
+    color = {"held": _WAITS, "waiting": _WAITS, "paused": _WAITS, "failed": _BAD, "rejected": _BAD}
+    numbers = []
+    if progress.step is not None and progress.total_steps:
+        numbers.append(f"step {progress.step:,} of {progress.total_steps:,}")
+    if progress.images_per_s is not None and not job.is_terminal:
+        numbers.append(f"{progress.images_per_s:,.0f} images/s")
+    if progress.eta_s is not None and not job.is_terminal:
+        numbers.append(f"{duration(progress.eta_s)} left")
+    what = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
+    rows = [
+        ("state", ", ".join([said, *numbers])),
+        ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
+        ("waits", by_commands(job.waiting_for.detail) if job.waiting_for else ""),
+        ("error", job.error.detail if job.error else ""),
+    ]
+    bar = _bar(share(job), color.get(said, _GOOD))
+    return f"{_head('Job', what, job.id)}{bar}{_pairs(rows)}"
+
+
+def _compare(compare: Compare) -> str:
+    a, b, total = compare.a.version, compare.b.version, compare.totals
+    rows = [
+        ("images", f"{total.n:,}"),
+        ("both right", f"{total.both_right:,}"),
+        (f"only {a} right", f"{total.negative:,}"),
+        (f"only {b} right", f"{total.positive:,}"),
+        ("both wrong", f"{total.both_wrong:,}"),
+        ("p that they are equally good", _number(total.mcnemar_p)),
+    ]
+    classes = [
+        (_text(one.label), _text(one.n), _text(one.negative), _text(one.positive))
+        for one in compare.classes[:MOST_ROWS]
+    ]
+    more = compare.classes_total - len(classes)
+    rest = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
+    left = "".join(f'<div style="{_QUIET}">{_text(one.detail)}</div>' for one in compare.left_out[:MOST_ROWS])
+    table = (
+        _table(("class", "images", f"only {a} right", f"only {b} right"), classes) + rest if classes else ""
+    )
+    return f"{_head('Versions', f'{a} and {b}', compare.model)}{_pairs(rows)}{table}{left}"
+
+
+def _metrics(metrics: Metrics) -> str:
+    columns = metrics.columns[-MOST_CELLS:]
+    head = "".join(
+        f'<th style="{_NUMBER}" title="{_text(column.name or "")}">task {column.task}</th>'
+        for column in columns
+    )
+    lines = []
+    for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
+        shown = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        lines.append(f'<tr><th style="{_CELL}">version {row.version}</th>{shown}</tr>')
+    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(lines)}</table>'
+    return f"{_head('Accuracy', f'up to version {metrics.version}', '')}{table}"
+
+
+def _cell(accuracy: float | None) -> str:
+    if accuracy is None:
+        return f'<td style="{_NUMBER};{_QUIET}">–</td>'
+    shade = f"background:rgba(46,158,91,{0.6 * min(1.0, max(0.0, accuracy)):.2f})"
+    return f'<td style="{_NUMBER};{shade}">{accuracy:.3f}</td>'
+
+
+def _text(value: object) -> str:
+    """Escape a value as text of one line, between tags and in attributes; a very long one is cut."""
+    line = one_line(str(value)[:MOST_CHARS])
+    return html.escape(line if len(str(value)) <= MOST_CHARS else f"{line}…", quote=True)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
+
+
+def _mean(accuracy: Sequence[float | None]) -> str:
+    """The mean of what was measured."""
+    measured = [one for one in accuracy if one is not None]
+    tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
+    return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _answer(label: str, probability: float | None) -> str:
+    return _text(label) if probability is None else f"{_text(label)} ({probability:.2f})"
+
+
+def _head(kind: str, name: str, id_: str) -> str:
+    return f'<div><b>{_text(kind)} {_text(name)}</b> <span style="{_QUIET}">{_text(id_)}</span></div>'
+
+
+def _mark(passed: bool) -> str:
+    color, sign, said = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
+    return f'<span style="color:{color}" title="{said}">{sign}</span>'
+
+
+def _bar(share: float, color: str) -> str:
+    percent = 100 * min(1.0, max(0.0, share))
+    inner = f'<div style="width:{percent:.0f}%;height:100%;background:{color};border-radius:3px"></div>'
+    frame = "display:inline-block;width:24em;max-width:80%;height:.7em;border-radius:3px"
+    outer = f'<div style="{frame};background:rgba(128,128,128,.25)">{inner}</div>'
+    return f"<div>{outer} {percent:.0f} %</div>"
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+    """A table of names and values, without those that are empty."""
+    lines = [
+        f'<tr><td style="{_CELL};{_QUIET}">{_text(name)}</td><td style="{_CELL}">{_text(value)}</td></tr>'
+        for name, value in rows
+        if value
+    ]
+    return f'<table style="{_TABLE}">{"".join(lines)}</table>' if lines else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML; the first column is text, the others are figures."""
+    styles = [_CELL] + [_NUMBER] * (len(head) - 1)
+    names = "".join(
+        f'<th style="{style}">{_text(name)}</th>' for style, name in zip(styles, head, strict=True)
+    )
+    lines = [
+        "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
+        for row in rows
+    ]
+    return f'<table style="{_TABLE}"><tr>{names}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
+
+
+_SHOWN: dict[type[Any], Callable[[Any], str]] = {
+    Model: _model,
+    ListedModel: _model,
+    Version: _version,
+    Job: _job,
+    Compare: _compare,
+    Metrics: _metrics,
+}

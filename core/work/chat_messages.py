@@ -1,0 +1,222 @@
+"""What a webhook is told as a message that people read, in Slack or in Teams.
+
+Slack's incoming webhooks take `text` and `blocks` (Block Kit), where `&`, `<` and `>` are markup and therefore escaped.
+Teams' workflows take a message with an Adaptive Card; its texts are runs, in which nothing is markup. Names may be
+anything: neither form lets one mention people, link or format.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import quote
+
+from core.protocol.webhook import TEST, WebhookData, WebhookPayload
+
+MOST_CHARS = 300
+"""Of one line."""
+MOST_REASONS = 5
+SECTION_CHARS = 3000
+"""Slack refuses a section with more."""
+CARD = "application/vnd.microsoft.card.adaptive"
+
+
+@dataclass
+class Message:
+    """What happened, line by line.
+
+    Attributes:
+        title: a sentence.
+        facts: names and values.
+        reasons: sentences: why.
+        command: what one types next.
+        link: the page that shows it.
+    """
+
+    title: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    command: str | None = None
+    link: str | None = None
+
+
+def write(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
+    """Return the body of a POST.
+
+    Args:
+        format: slack or teams.
+        payload: what happened.
+        public_url: where people reach the service; empty: messages have no links.
+
+    Raises:
+        KeyError: there is no such format.
+    """
+    message = _WRITERS[format](describe(payload, public_url))
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def describe(payload: WebhookPayload, public_url: str = "") -> Message:
+    """Return what a payload says, in words."""
+    data, name = payload["data"], payload["data"].get("name", "")
+    if payload["type"] == TEST:
+        return Message(
+            "Perennial: this webhook works.", link=_page(public_url, f"webhooks/{data.get('webhook', '')}")
+        )
+    noun = payload["type"].partition(".")[0]
+    message = _DESCRIBED.get(noun, _other)(payload["type"], name, data)
+    facts = {
+        "Model": name,
+        "Version": data.get("version"),
+        "Task": data.get("task"),
+        "Status": data.get("status"),
+        "Gate": _verdict(data),
+        "Cause": data.get("cause"),
+    }
+    message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
+    job, model = data.get("job"), data.get("model")
+    of_job = noun == "job" and job is not None
+    message.link = _page(
+        public_url, f"jobs/{quote(job or '', safe='')}" if of_job else f"models/{quote(model or '', safe='')}"
+    )
+    return message
+
+
+def _job(type: str, name: str, data: WebhookData) -> Message:
+    state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
+    message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
+    if (error := data.get("error")) is not None:
+        message.reasons = [f"Kind of error: {error}"]
+    if state in ("failed", "rejected"):
+        message.command = f"perennial jobs show {shlex.quote(job)}"
+    return message
+
+
+def _version(type: str, name: str, data: WebhookData) -> Message:
+    number = data.get("version")
+    if type == "version.held":
+        message = Message(f"{name}: version {number} is held by its gate; production stays where it is.")
+        message.command = f"perennial models show {shlex.quote(name)}"
+    else:
+        message = Message(f"{name}: version {number} is published.")
+    checks = data["gate"]["checks"] if "gate" in data else []
+    failed = [check for check in checks if not check["passed"]]
+    message.reasons = [_reason(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]]
+    if len(failed) > MOST_REASONS:
+        message.reasons.append(f"and {len(failed) - MOST_REASONS} more checks")
+    return message
+
+
+def _reason(check: Mapping[str, Any]) -> str:
+    """What a check that failed has found."""
+    if check.get("detail"):
+        return f"{check['name']}: {check['detail']}"
+    value, limit = check.get("value"), check.get("limit")
+    found = "undefined" if value is None else f"{value:.4g}"
+    return f"{check['name']}: {found}" + ("" if limit is None else f", the limit is {limit:.4g}")
+
+
+def _alias(type: str, name: str, data: WebhookData) -> Message:
+    alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
+    if version is None:
+        return Message(f"{name}: the alias {alias} is deleted.")
+    came = "" if previous is None else f", from version {previous}"
+    return Message(f"{name}: {alias} is version {version} now{came}.")
+
+
+def _task(type: str, name: str, data: WebhookData) -> Message:
+    return Message(f"{name}: the images of task {data.get('task')} are deleted.")
+
+
+def _export(type: str, name: str, data: WebhookData) -> Message:
+    version, format = data.get("version"), data.get("format", "")
+    message = Message(f"{name}: version {version} can be downloaded as {format}.")
+    message.command = f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
+    return message
+
+
+def _other(type: str, name: str, data: WebhookData) -> Message:
+    return Message(f"{name}: {type}")
+
+
+def _verdict(data: WebhookData) -> str | None:
+    if "gate" not in data:
+        return None
+    return "passed" if data["gate"]["passed"] else "failed"
+
+
+def _page(public_url: str, path: str) -> str | None:
+    return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
+
+
+def _slack(message: Message) -> dict[str, Any]:
+    lines = [f"*{_escaped(message.title)}*"]
+    lines += [f"{name}: {_escaped(value)}" for name, value in message.facts]
+    lines += [f"• {_escaped(reason)}" for reason in message.reasons]
+    if message.command is not None:
+        lines.append(f"`{_escaped(message.command)}`")
+    if message.link is not None:
+        link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
+        lines.append(f"<{link}|Open the page>")
+    text = {"type": "mrkdwn", "text": _fitting(lines), "verbatim": True}
+    return {"text": _escaped(message.title), "blocks": [{"type": "section", "text": text}]}
+
+
+def _escaped(text: str) -> str:
+    """Return a line as Slack's markup has it."""
+    return _cut(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _fitting(lines: list[str]) -> str:
+    """Join as many whole lines as a section takes."""
+    found = ""
+    for line in lines:
+        joined = f"{found}\n{line}" if found else line
+        if len(joined) <= SECTION_CHARS:
+            found = joined
+    return found
+
+
+def _teams(message: Message) -> dict[str, Any]:
+    body = [_run(message.title, weight="Bolder", size="Medium")]
+    body += [_run(f"{name}: {value}") for name, value in message.facts]
+    body += [_run(f"• {reason}") for reason in message.reasons]
+    if message.command is not None:
+        body.append(_run(message.command, fontType="Monospace"))
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "fallbackText": _cut(message.title),
+        "body": body,
+    }
+    if message.link is not None:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open the page", "url": message.link}]
+    return {"type": "message", "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}]}
+
+
+def _run(text: str, **style: str) -> dict[str, Any]:
+    """A paragraph of plain text: TextBlock would read Markdown."""
+    return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": _cut(text), **style}]}
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 1]}…"
+
+
+_OF_URLS = "/:?#[]@!$&'()*+,;=%-._~"
+_STATES = {
+    "succeeded": "is done",
+    "failed": "has failed",
+    "rejected": "has rejected its batch",
+    "cancelled": "was cancelled",
+}
+_DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
+    "job": _job,
+    "version": _version,
+    "alias": _alias,
+    "task": _task,
+    "export": _export,
+}
+_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {"slack": _slack, "teams": _teams}
