@@ -219,7 +219,8 @@ def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images
     (train, _), (held_out, _) = parts
 
     def picture(row: int) -> Images:
-        return train[row] if row < len(train) else held_out[row - len(train)]
+        one: Images = train[row] if row < len(train) else held_out[row - len(train)]
+        return one
 
     return picture
 

@@ -10,6 +10,7 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,11 @@ class Traces:
 
 def write_traces(path: Path, traces: Traces) -> None:
     """Write a file of traces; its bytes depend on nothing but them."""
-    found = {"train": traces.train, "held_out": traces.held_out, "names": _pack(traces.names)}
+    found: dict[str, npt.NDArray[Any]] = {
+        "train": traces.train,
+        "held_out": traces.held_out,
+        "names": _pack(traces.names),
+    }
     if traces.pixels is not None and traces.labels is not None:
         found |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
     save_file(found, path)

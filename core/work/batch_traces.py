@@ -16,6 +16,7 @@ from core.ingest.dataset import Images, open_dataset
 from core.ingest.ingest import Ingested, picture_of
 from core.ingest.traces import Traces, read_traces
 from core.line.standing import Standing
+from core.protocol.report import BatchReport
 from core.store import Blobs
 
 MOST_TASKS = 1_000
@@ -71,7 +72,7 @@ def compared(
     else:
         for _ in earlier:
             pass
-    report = {
+    report: BatchReport = {
         **made.report,
         **found.reported(),
         "data": {**data, "conflicts": found.equal.count},

@@ -79,7 +79,7 @@ def submit(
     with _file(batch) as path:
         client, is_shown = shell.client(), sys.stderr.isatty()
         chosen = dict(_pair(option) for option in options)
-        policy = {"conflicts": chosen.pop("conflicts")} if "conflicts" in chosen else {}
+        keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
         with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
@@ -94,9 +94,7 @@ def submit(
                 source = source_of(path, known_classes=known, **chosen)
         told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
-            report = client.tasks.check(
-                model, source, recipe=recipe, again=again, progress=is_shown, **policy
-            )
+            report = client.tasks.check(model, source, recipe=recipe, again=again, progress=is_shown)
             shell.answer(report, lambda: _report(model, report))
             return
         label = name or (None if batch == "-" else _label(batch))
@@ -107,8 +105,8 @@ def submit(
             recipe=recipe,
             drop_duplicates=drop_duplicates,
             again=again,
+            keep_conflicts=keep_conflicts,
             progress=is_shown,
-            **policy,
         )
         if isinstance(source, PackedSource):  # what was found while it was sent
             for warning in source.warnings:
@@ -155,6 +153,13 @@ def _pair(option: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def _keeps_conflicts(text: str) -> bool:
+    """Return True where images under two labels are to be learned. Raises UsageError."""
+    if text not in ("keep", "reject"):
+        raise click.UsageError(f"conflicts is {text!r}; possible are keep and reject.")
+    return text == "keep"
 
 
 def _say_source(source: PackedSource) -> set[str]:

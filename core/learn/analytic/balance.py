@@ -103,7 +103,8 @@ class _LeftOut:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
             others = ((towards @ self._square) * towards).sum(1)
-        return others - (towards * self._own).sum(1).square() + (own - 1).square()
+        errors: Tensor = others - (towards * self._own).sum(1).square() + (own - 1).square()
+        return errors
 
     def _solve(self, strength: float) -> tuple[Tensor, Tensor]:
         """Return what μ_k is multiplied by for the score of another class k, [n, K], and the own class's scores [n]."""
