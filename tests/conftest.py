@@ -28,6 +28,7 @@ Other rules for all tests: settings of the developer's own service (`PERENNIAL_â
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -40,6 +41,9 @@ import pytest
 for _name in [name for name in os.environ if name.startswith("PERENNIAL_")]:
     if not _name.startswith("PERENNIAL_TEST_"):
         del os.environ[_name]
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Of a run in the background of a shell: processes that tests start would ignore Ctrl-C, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until all is collected: importing every test file makes many objects and no garbage
 # The small base keeps tests quick. What is said of the base for photos is tested where it is asked for.
 os.environ["PERENNIAL_DEFAULT_BASE"] = "perennial/resnet20-cifar100"

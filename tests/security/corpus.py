@@ -256,8 +256,9 @@ def _jobs(client: Rest, chosen: list[Case], report: Report) -> None:
         ("pictures of 9 MB of nothing", raw_zip([*honest, *late]), "rejected"),
         ("lie behind the trial's budget", _late_lie(), "refused at once"),
         ("labels that are formulas",
-         honest_zip({f"{label}/{i}.png": png(i) for label in ("=1+1", "@SUM(A1)", "+a", "-b")
-                                                 for i in range(6)}), "succeeded"),
+         honest_zip({f"{label}/{i}.png": png(6 * number + i)
+                     for number, label in enumerate(("=1+1", "@SUM(A1)", "+a", "-b")) for i in range(6)}),
+         "succeeded"),
     ):  # fmt: skip
         began = time.monotonic()
         model = client.models.create(

@@ -37,7 +37,9 @@ HIDDEN = {
 
 def batch(*labels: str) -> bytes:
     """A zip of four small pictures of each class."""
-    return honest_zip({f"{label}/{number}.png": png(number) for label in labels for number in range(4)})
+    return honest_zip(
+        {f"{label}/{i}.png": png(4 * number + i) for number, label in enumerate(labels) for i in range(4)}
+    )
 
 
 def existing(admin: Rest, name: str) -> None:
