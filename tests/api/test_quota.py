@@ -35,7 +35,6 @@ def test_an_upload_over_the_quota_is_429_before_its_body(limited: TestClient, ar
 def test_a_chunked_upload_over_the_quota_is_refused_when_its_size_is_known(
     limited: TestClient, archive: Make
 ) -> None:
-    body = archive(a=2, b=2)
-    assert limited.post(TASKS, content=iter([body])).status_code == 202
-    assert limited.post(TASKS, content=iter([body])).status_code == 429
+    assert limited.post(TASKS, content=iter([archive(a=2, b=2)])).status_code == 202
+    assert limited.post(TASKS, content=iter([archive(c=2, d=2)])).status_code == 429
     assert len(limited.get(TASKS).json()["items"]) == 1

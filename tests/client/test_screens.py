@@ -17,6 +17,7 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
+from perennial.cli.exits import Exit
 from perennial.cli.main import run
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +141,7 @@ def test_without_a_terminal_there_are_neither_bars_nor_codes(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_URL", service.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
-    assert run(["jobs", "watch", JOB, "--timeout", "0.01"]) == 1
+    assert run(["jobs", "watch", JOB, "--timeout", "0.01"]) == Exit.STILL_RUNNING
     out, told = capsys.readouterr()
     assert out == "" and "━" not in told and "\x1b" not in told
     assert told.startswith(f"{JOB} train")
