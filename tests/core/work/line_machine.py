@@ -88,9 +88,11 @@ class Line(RuleBasedStateMachine):
         batch = Batch(path, f"{self.sent:064x}", 9, found, None, {})
         lacked = self.lacked()
         try:
-            answer, _ = Submission(
-                self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
-            ).submit()
+            answer = (
+                Submission(self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None)
+                .submit()
+                .answer
+            )
         except Invalid:
             assert self.scenario == "data"
             return
