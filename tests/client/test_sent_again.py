@@ -55,64 +55,64 @@ def asked(capsys: Said, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_batch_that_is_learned_is_told_and_learned_again_only_as_asked(
+def test_a_learned_batch_is_learned_again_only_when_asked(
     capsys: Said, client: Perennial, week: Path, archives: list[bytes], tmp_path: Path
 ) -> None:
-    client.models.create("again", **SMALL)
-    assert run(["submit", "again", str(week)]) == 0
+    client.models.create("sent-again", **SMALL)
+    assert run(["submit", "sent-again", str(week)]) == 0
     (tmp_path / "other.tar.gz").write_bytes(as_tar(archives[0]))
     folder = unpack(archives[0], tmp_path / "unpacked")
     for batch in (week, tmp_path / "other.tar.gz", folder):
         capsys.readouterr()
-        assert run(["submit", "again", str(batch)]) == 0
+        assert run(["submit", "sent-again", str(batch)]) == 0
         out, told = capsys.readouterr()
-        assert "again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
-        assert "Version 1 of again is published, and in production." in out
-        assert asked(capsys, "submit", "again", str(batch), "--check")["repeats"]["task"] == 1
-        assert asked(capsys, "submit", "again", str(batch), "--detach")["version"] == 1
-    assert len(list(client.tasks.list("again"))) == 1
-    assert run(["submit", "again", str(week), "--again"]) == 0
+        assert "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        assert "Version 1 of sent-again is published, and in production." in out
+        assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
+        assert asked(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
+    assert len(list(client.tasks.list("sent-again"))) == 1
+    assert run(["submit", "sent-again", str(week), "--again"]) == 0
     assert "is learned once more as asked" in capsys.readouterr().err
-    assert [task.standing for task in client.tasks.list("again")] == ["learned", "learned"]
+    assert [task.standing for task in client.tasks.list("sent-again")] == ["learned", "learned"]
 
 
-def test_a_batch_that_is_held_ends_with_10_and_the_commands_that_settle_it(
+def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     capsys: Said, client: Perennial, week: Path
 ) -> None:
-    client.models.create("kept", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}})
+    client.models.create("sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}})
     for detached in ([], [], ["--detach"]):
         capsys.readouterr()
-        assert run(["submit", "kept", str(week), *detached]) == 10
+        assert run(["submit", "sent-held", str(week), *detached]) == 10
         told = capsys.readouterr().err
         assert "perennial jobs retry job_" in told
     with pytest.raises(GateHeld):
-        client.submit("kept", week).wait(120)
-    other = client.submit("kept", week, recipe={**QUICK, "epochs": 2})
+        client.submit("sent-held", week).wait(120)
+    other = client.submit("sent-held", week, recipe={**QUICK, "epochs": 2})
     assert other.repeats is not None and other.repeats.standing == "held"
     assert other.wait(120, check=False).retry_of is not None
-    assert [task.number for task in client.tasks.list("kept")] == [1]
+    assert [task.number for task in client.tasks.list("sent-held")] == [1]
 
 
-def test_a_job_that_outlasts_its_time_ends_with_14_and_is_followed_by_the_next_call(
+def test_a_job_beyond_its_timeout_ends_with_14_and_the_next_submit_follows_it(
     capsys: Said, client: Perennial, week: Path
 ) -> None:
-    client.models.create("slow", **SMALL)
-    first = client.submit("slow", week, recipe={**QUICK, "epochs": 2000})
+    client.models.create("sent-slow", **SMALL)
+    first = client.submit("sent-slow", week, recipe={**QUICK, "epochs": 2000})
     first.pause()
-    assert run(["submit", "slow", str(week), "--timeout", "0.2"]) == 14
+    assert run(["submit", "sent-slow", str(week), "--timeout", "0.2"]) == 14
     assert f"perennial jobs watch {first.id}" in capsys.readouterr().err
-    assert client.submit("slow", week).id == first.id
+    assert client.submit("sent-slow", week).id == first.id
     first.cancel()
     assert run(["jobs", "watch", first.id]) == 13
-    again = client.submit("slow", week)  # of one that was cancelled nothing is left
+    again = client.submit("sent-slow", week)  # of one that was cancelled nothing is left
     assert again.repeats is None and again.task is not None and again.task.number == 2
     again.wait(120)
 
 
-def test_batches_in_a_folder_are_put_where_they_belong(
+def test_batches_in_a_folder_are_moved_by_outcome(
     capsys: Said, client: Perennial, archives: list[bytes], tmp_path: Path
 ) -> None:
-    client.models.create("inbox", **{**SMALL, "on_held": "continue"})
+    client.models.create("sent-inbox", **{**SMALL, "on_held": "continue"})
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "a.zip").write_bytes(archives[0])
@@ -123,7 +123,7 @@ def test_batches_in_a_folder_are_put_where_they_belong(
     (inbox / "young.zip").write_bytes(archives[3])
     for whole in ("a.zip.done", "b/.done", "c.zip.done", "d/.done"):
         (inbox / whole).touch()
-    assert run(["watch-folder", str(inbox), "inbox", "--once"]) in (11, 12)
+    assert run(["watch-folder", str(inbox), "sent-inbox", "--once"]) in (11, 12)
     found = {
         place: sorted(path.name for path in (inbox / place).iterdir()) for place in ("learned", "failed")
     }
@@ -132,19 +132,19 @@ def test_batches_in_a_folder_are_put_where_they_belong(
     assert sorted(path.name for path in inbox.iterdir() if path.is_file() and path.name[0] != ".") == [
         "young.zip"
     ]
-    assert [task.name for task in client.tasks.list("inbox")] == ["a", "b"]
-    client.models.update("inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
+    assert [task.name for task in client.tasks.list("sent-inbox")] == ["a", "b"]
+    client.models.update("sent-inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
     (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
-    assert run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
+    assert run(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
     assert sorted(path.name for path in (inbox / "held").iterdir()) == ["young.zip", "young.zip.txt"]
     assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
     unpack(archives[3], inbox / "again")
     assert (
-        run(["watch-folder", str(inbox), "inbox", "--once", "--quiet", "0"]) == 10
+        run(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
     )  # still held, and not learned
     assert (inbox / "held" / "again.txt").exists()
     assert (inbox / "learned" / "2-a.zip").exists()
-    assert len(list(client.tasks.list("inbox"))) == 3
+    assert len(list(client.tasks.list("sent-inbox"))) == 3
     capsys.readouterr()
-    assert run(["watch-folder", str(inbox), "inbox", "--once"]) == 0  # nothing is left
+    assert run(["watch-folder", str(inbox), "sent-inbox", "--once"]) == 0  # nothing is left
     assert capsys.readouterr().out == ""
