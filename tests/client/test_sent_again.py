@@ -66,7 +66,9 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
         capsys.readouterr()
         assert run(["submit", "sent-again", str(batch)]) == 0
         out, told = capsys.readouterr()
-        assert "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        assert (
+            "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        )
         assert "Version 1 of sent-again is published, and in production." in out
         assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
         assert asked(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
@@ -79,7 +81,9 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
 def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     capsys: Said, client: Perennial, week: Path
 ) -> None:
-    client.models.create("sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}})
+    client.models.create(
+        "sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}}
+    )
     for detached in ([], [], ["--detach"]):
         capsys.readouterr()
         assert run(["submit", "sent-held", str(week), *detached]) == 10

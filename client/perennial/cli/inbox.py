@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError
-from perennial.text import one_line
+from perennial.text import one_line, printable
 from perennial.transfer import ARCHIVE_ENDINGS
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
@@ -39,7 +39,7 @@ class Found:
     Attributes:
         changed_at: when something in it last changed, in seconds since 1970.
         state: names, sizes and times of all that is in it; equal states: it is unchanged.
-        problem: why it cannot be sent: a link in it, or a folder that cannot be read.
+        problem: why it cannot be sent: a link or a pipe in it, or a folder that cannot be read.
     """
 
     path: Path
@@ -76,15 +76,23 @@ def look_at(path: Path) -> Found | None:
             for name, seen in _walk(path):
                 latest = max(latest, seen.st_mtime, seen.st_ctime)
                 state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
-                if stat.S_ISLNK(seen.st_mode):
-                    problem = problem or f"It holds a link, {path.name}/{name}: links are not followed."
+                problem = problem or _refuse(one_line(f"{path.name}/{name}"), seen.st_mode)
         except PermissionError as error:
-            problem = f"It cannot be read: {error.filename}: {error.strerror}."
+            problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except FileNotFoundError:
         return None
     return Found(path, latest, tuple(sorted(state)), is_marked, problem)
+
+
+def _refuse(name: str, mode: int) -> str | None:
+    """Return why an entry of a batch is not read; None: it is a file or a folder."""
+    if stat.S_ISLNK(mode):
+        return f"It holds a link, {name}: links are not followed."
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return f"It holds {name}, which is no file: a pipe, a socket or a device is not read."
+    return None
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -123,7 +131,7 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
         target = folder / f"{number}-{batch.name}"
     if reason is not None:
         # First: a batch that lies there has its reason, also where the process is killed between the two.
-        _text_of(target).write_text(reason.rstrip() + "\n")
+        _text_of(target).write_text(printable(reason.rstrip()) + "\n", encoding="utf-8")
     batch.rename(target)
     batch.with_name(batch.name + MARK).unlink(missing_ok=True)
     return target
