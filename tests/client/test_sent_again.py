@@ -97,6 +97,39 @@ def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     assert [task.number for task in client.tasks.list("sent-held")] == [1]
 
 
+HOLDING = {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}
+GIVEN_UP = {
+    "rolled back": ({}, "rollback sent-NAME --to 0 --reason worse", 0),
+    "discarded": ({"gate": HOLDING}, "tasks discard sent-NAME 1 --reason blurred", 10),
+    "without its data": ({}, "tasks delete-data sent-NAME 1 --yes", 0),
+}
+"""How a model is made, the command that gives its first task up, and the exit status of learning the batch there."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", GIVEN_UP)
+def test_a_batch_is_learned_where_its_task_was_given_up(
+    what: str, capsys: Said, client: Perennial, week: Path
+) -> None:
+    options, command, status = GIVEN_UP[what]
+    name = what.replace(" ", "-")
+    client.models.create(f"sent-{name}", **{**SMALL, **options})
+    assert run(["submit", f"sent-{name}", str(week)]) == status
+    assert run(command.replace("NAME", name).split()) == 0
+    assert "repeats" not in asked(capsys, "submit", f"sent-{name}", str(week), "--check")
+    assert run(["submit", f"sent-{name}", str(week)]) == status
+    assert [task.number for task in client.tasks.list(f"sent-{name}")] == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_held_batch_that_is_promoted_counts_as_learned(capsys: Said, client: Perennial, week: Path) -> None:
+    client.models.create("sent-promoted", **{**SMALL, "gate": HOLDING})
+    assert run(["submit", "sent-promoted", str(week)]) == 10
+    assert run(["promote", "sent-promoted", "1", "--reason", "seen"]) == 0
+    assert run(["submit", "sent-promoted", str(week)]) == 0
+    assert client.submit("sent-promoted", week).wait(120).version == 1
+
+
 def test_a_job_beyond_its_timeout_ends_with_14_and_the_next_submit_follows_it(
     capsys: Said, client: Perennial, week: Path
 ) -> None:
