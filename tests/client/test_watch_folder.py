@@ -35,6 +35,8 @@ def ended(name: str, state: str = "succeeded") -> stub.Said:
 
 FULL = stub.problem(429, "too-many-open-jobs", "Too many open jobs.", Retry_After="0")
 BROKEN = stub.problem(500, "internal", "Something is wrong here.")
+IN_FLIGHT = stub.problem(409, "idempotency-in-flight", "The first request is still answered.")
+TOO_SLOW = stub.problem(408, "request-timeout", "The body came too slowly.")
 AWAY = stub.problem(503, "unavailable", "The database does not answer.", Retry_After="0")
 
 
@@ -84,6 +86,8 @@ STORIES: dict[str, tuple[Answers, int, list[str]]] = {
     "a restart while a job runs": ({"job_a": [*[AWAY] * 30, ended("a")]}, 0, ["a", "b"]),
     "room as soon as the first job has ended": ({"b": [*[FULL] * 7, accepted("b")]}, 0, ["a", "b"]),
     "an error of the service with one batch": ({"a": [BROKEN]}, 5, ["b"]),
+    "a first attempt that is still answered": ({"a": [*[IN_FLIGHT] * 5, accepted("a")]}, 0, ["a", "b"]),
+    "a body that came too slowly": ({"b": [*[TOO_SLOW] * 5, accepted("b")]}, 0, ["a", "b"]),
     "an error of the service with one job": ({"job_a": [BROKEN, ended("a")]}, 0, ["a", "b"]),
     "a service that is away at the first batch": ({"a": [AWAY]}, 5, []),
 }

@@ -183,7 +183,9 @@ class Watch:
         for item in items:
             try:
                 act(item)
-            except AWAY as error:
+            except PerennialError as error:
+                if not _may_pass(error):
+                    raise
                 self.away = error
                 self._tell("", "waits", f"the service does not answer, or is full: {error}")
                 if may_come_back(error):
@@ -211,6 +213,8 @@ class Watch:
         except NoKey:
             raise
         except OF_THE_BATCH as error:
+            if _may_pass(error):
+                raise
             self._settle(batch, error, None)
             return
         except OSError as problem:
@@ -263,6 +267,16 @@ class Watch:
             line(said)
         else:
             say(one_line(": ".join(part for part in (name, what, more) if part)))
+
+
+def _may_pass(error: PerennialError) -> bool:
+    """Whether an error is not a batch's fault: the service is away, full or broken, or still at work on the batch."""
+    return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
+
+
+def _is_in_flight(error: PerennialError) -> bool:
+    """Whether an earlier attempt of the same request is still being answered."""
+    return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
 def _waits_for_person(job: Job | None) -> bool:
