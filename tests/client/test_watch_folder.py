@@ -111,6 +111,20 @@ def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
     assert "a" in listed(inbox)
 
 
+def test_after_ctrl_c_the_next_run_goes_on(
+    inbox: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("perennial.cli.watch_folder.time.sleep", interrupt)
+        assert run(["watch-folder", str(inbox), "birds"]) == 130
+    assert (listed(inbox), listed(inbox, "learned")) == (["a", "b"], [])
+    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert listed(inbox, "learned") == ["a", "b"]
+
+
 def test_a_batch_that_is_taken_away_is_let_go_and_one_that_is_changed_is_sent_again(
     inbox: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The batches that lie in a folder: which of them are whole, and where they go when it is known what became of them.
+"""The batches that lie in a folder: which of them are whole, and where each is moved once its job has ended.
 
 No link is followed, and nothing outside the folder is touched.
 """
@@ -49,12 +49,12 @@ class Found:
     problem: str | None = None
 
     def is_whole(self, quiet_s: float) -> bool:
-        """Whether it is marked, or was not changed for some seconds."""
+        """Return True where it is marked, or was not changed for some seconds."""
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
 def find_batches(folder: Path) -> list[Found]:
-    """The folders and archives that lie in a folder, by name; hidden ones, links and all else are left alone."""
+    """Return the folders and archives that lie in a folder, by name, without hidden ones, links and all else."""
     found = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
@@ -69,7 +69,7 @@ def find_batches(folder: Path) -> list[Found]:
 
 
 def look_at(path: Path) -> Found | None:
-    """A batch as it is now; None: it is gone."""
+    """Return a batch as it is now; None: it is gone."""
     state, latest, problem = [], 0.0, None
     try:
         try:
@@ -96,7 +96,7 @@ def _refuse(name: str, mode: int) -> str | None:
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Names below a path and what they are, the path itself first. Hidden ones are no part of a batch."""
+    """Yield names below a path with their status, the path itself first. Hidden ones are no part of a batch."""
     yield "", path.lstat()
     if not stat.S_ISDIR(path.lstat().st_mode):
         return
@@ -143,7 +143,7 @@ def _text_of(target: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone, until the block or the process ends, however it does.
+    """Lock a folder for this process until the block or the process ends, also where the process is killed.
 
     Raises:
         InUse: another living process has it.

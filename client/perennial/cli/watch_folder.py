@@ -1,4 +1,4 @@
-"""watch-folder: send the batches that appear in a folder, and put them away when it is known what became of them."""
+"""watch-folder: send the batches that appear in a folder, and move each one when its job has ended."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def watch_folder(
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
     with inbox.locked(folder), shell.client() as client:
-        client.models.retrieve(model)  # a wrong name or key is told at once
+        client.models.retrieve(model)  # a wrong name or key ends the command at once
         watch = Watch(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -150,7 +150,7 @@ class Watch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left that goes on by itself.
+        """True where nothing is left that goes on by itself.
 
         While batches are under way a service that does not answer is waited for, as by `JobHandle.wait`: it may be
         restarted. A quota that is full is too, since a job that ends makes room.
@@ -161,7 +161,7 @@ class Watch:
 
     @property
     def status(self) -> Exit:
-        """The worst that became of a batch."""
+        """The exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
             ends.add(status_of(self.away))
@@ -270,12 +270,12 @@ class Watch:
 
 
 def _may_pass(error: PerennialError) -> bool:
-    """Whether an error is not a batch's fault: the service is away, full or broken, or still at work on the batch."""
+    """Return True for an error that is not a batch's fault: the service is away, full, broken or at work on it."""
     return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
 
 
 def _is_in_flight(error: PerennialError) -> bool:
-    """Whether an earlier attempt of the same request is still being answered."""
+    """Return True where an earlier attempt of the same request is still being answered."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
