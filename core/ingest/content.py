@@ -1,4 +1,4 @@
-"""A digest of what a batch holds: the same images under the same labels have the same one in any container.
+"""A digest of the images and labels of a batch, which is the same in any container.
 
 It is made before the batch is accepted, without decoding: of each image its bytes, its label, and whether it is of
 the archive's own test part. A zip, a tar and a folder that the client packs have one digest where these are the same.
@@ -62,7 +62,7 @@ def digest_content(
 def _files(
     fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
-    """Row and digest of each image that has a class."""
+    """Yield row and digest of each image that has a class."""
     for i, label in enumerate(of):
         if label == IGNORED:
             continue
@@ -80,7 +80,7 @@ def _files(
 
 
 def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
-    """Row and digest of each image of the arrays; of an array that cannot be unpacked all rows have one digest."""
+    """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked have one digest."""
     first = 0
     for array in contents.arrays:
         count = array.shape[0]

@@ -1,11 +1,11 @@
-"""A batch that comes again: the task of its model that has the same content, and what becomes of it.
+"""A batch that comes again: the task of its model that has the same content, and the answer that follows.
 
 Sending again never learns again: after a time-out, from a second machine or by a script that is run twice the answer is
 the task that is there. Where nothing is left of the first one, it is learned as a new task.
 
 A task is known again by the digest of its content (`core.ingest.content`), and by that of its archive where it was
 accepted before content had one. Where tasks stand is read under the lock of the model's row, which a submit holds until
-its own task is there. The unique key (model, content, turn) is the belt: of two tasks that were made without seeing
+its own task is there. The unique key (model, content, turn) guards that: of two tasks that were made without seeing
 each other, one is refused.
 """
 
@@ -49,18 +49,18 @@ class Same:
 
     @property
     def is_answer(self) -> bool:
-        """Whether a batch is answered with it."""
+        """True where a batch is answered with it."""
         return self.standing in ANSWERS or self.is_held
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
-    """The tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
+    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return ranked(session, model, sent, session.scalars(query).all())
 
 
 def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Whether a row is a task of a model with the content of a batch, as far as SQL can say: `ranked` says the rest."""
+    """Select the tasks of a model with the content of a batch, as far as SQL can: `ranked` does the rest."""
     older = and_(Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None))
     content = sent.directory.content
     known = older if content is None else or_(Task.content_sha256 == content, older)
@@ -68,7 +68,7 @@ def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
 
 
 def ranked(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
-    """Where the tasks found stand: the one that answers comes first, the others from the newest."""
+    """Return the tasks found with their standings: the one that answers first, then the others from the newest."""
     found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
     where = standings(session, model.id, found)
     held = {number for number, standing in where.items() if standing is Standing.HELD}
@@ -86,7 +86,7 @@ def _rank(same: Same) -> int:
 
 
 def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
-    """Those of some tasks whose newest version is held."""
+    """Return those of some tasks whose newest version is held."""
     if not numbers:
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
@@ -96,19 +96,19 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
-    """Whether an archive was read by the same options; with others it may hold other labels."""
+    """Return True where an archive was read by the same options; with others it may hold other labels."""
     options = report.get("reading", {}).get("options", {})
     was = options, report.get("duplicates_policy", "keep")
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
 def answer_of(same: Sequence[Same]) -> Same | None:
-    """The task that a batch is answered with; None: it is learned."""
+    """Return the task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].is_answer else None
 
 
 def job_of(session: Session, same: Same) -> Job:
-    """The job that made what a task is now: the one under way, or the one that made its version."""
+    """Return the job that made what a task is now: the one under way, or the one that made its version."""
     if same.standing in (Standing.QUEUED, Standing.RUNNING):
         return retries.newest(session, same.task)
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
@@ -117,12 +117,12 @@ def job_of(session: Session, same: Same) -> Job:
 
 
 def to_json(same: Same, job: Job) -> Repeats:
-    """The task that a batch repeats, as an answer says it."""
+    """Return the task that a batch repeats as answers show it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
 def next_turn(same: Sequence[Same], content: str | None) -> int | None:
-    """The number of a new task among those of its model with the same content, from 0; None: it has no digest."""
+    """Return the number of a new task among those of its model with the same content, from 0; None: no digest."""
     if content is None:
         return None
     turns = (one.task.content_turn for one in same)
@@ -130,15 +130,15 @@ def next_turn(same: Sequence[Same], content: str | None) -> int | None:
 
 
 def forget(task: Task) -> None:
-    """Let a task be known again no more: its digest goes with its data."""
+    """Remove the digest of a task, which goes with its data: its batch is not recognised any more."""
     task.content_sha256 = task.content_turn = None
 
 
 def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float | None) -> list[str]:
-    """What a person should know of a batch that was sent before and is learned all the same.
+    """Return warnings about a batch that was sent before and is learned all the same.
 
     Args:
-        again: somebody asks for that.
+        again: the sender asks for that.
         size: of its archive, in bytes.
         expected_s: seconds that its job is expected to take; None: not known.
     """

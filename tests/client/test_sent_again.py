@@ -66,7 +66,9 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
         capsys.readouterr()
         assert run(["submit", "sent-again", str(batch)]) == 0
         out, told = capsys.readouterr()
-        assert "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        assert (
+            "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again" in told
+        )
         assert "Version 1 of sent-again is published, and in production." in out
         assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
         assert asked(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
@@ -79,7 +81,9 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
 def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     capsys: Said, client: Perennial, week: Path
 ) -> None:
-    client.models.create("sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}})
+    client.models.create(
+        "sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}}
+    )
     for detached in ([], [], ["--detach"]):
         capsys.readouterr()
         assert run(["submit", "sent-held", str(week), *detached]) == 10
@@ -91,6 +95,50 @@ def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     assert other.repeats is not None and other.repeats.standing == "held"
     assert other.wait(120, check=False).retry_of is not None
     assert [task.number for task in client.tasks.list("sent-held")] == [1]
+
+
+HOLDING = {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}
+GIVEN_UP = {
+    "rolled back": ("rollback sent-NAME --to 1 --reason worse", ["rolled_back", "held"]),
+    "discarded": ("tasks discard sent-NAME 2 --reason blurred", ["discarded", "learned"]),
+    "without its data": ("tasks delete-data sent-NAME 2 --yes", ["learned", "learned"]),
+}
+"""The command that gives the second task of a model up, and where that and the third task stand in the end.
+
+The gate holds a version that lacks a task that was rolled back, whatever its batch is: a warning says so beforehand.
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", GIVEN_UP)
+def test_a_batch_is_learned_where_its_task_was_given_up(
+    what: str, capsys: Said, client: Perennial, archives: list[bytes], week: Path
+) -> None:
+    command, standings = GIVEN_UP[what]
+    name = what.replace(" ", "-")
+    model = f"sent-{name}"
+    client.models.create(model, **SMALL)
+    client.submit(model, archives[1]).wait(120)
+    if what == "discarded":
+        client.models.update(model, gate={"min_acc": 1.0, "min_new_task": 1.0})
+    assert run(["submit", model, str(week)]) == (10 if what == "discarded" else 0)
+    client.models.update(model, gate={"min_acc": 0.0, "min_new_task": 0.0})
+    assert run(command.replace("NAME", name).split()) == 0
+    assert "repeats" not in asked(capsys, "submit", model, str(week), "--check")
+    assert run(["submit", model, str(week)]) == (10 if standings[-1] == "held" else 0)
+    assert [task.standing for task in client.tasks.list(model)] == ["learned", *standings]
+    if standings[-1] == "learned":
+        right = client.tasks.retrieve(model, 3).accuracy_when_learned
+        assert f"task 3 {right:.3f}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_held_batch_that_is_promoted_counts_as_learned(capsys: Said, client: Perennial, week: Path) -> None:
+    client.models.create("sent-promoted", **{**SMALL, "gate": HOLDING})
+    assert run(["submit", "sent-promoted", str(week)]) == 10
+    assert run(["promote", "sent-promoted", "1", "--reason", "seen"]) == 0
+    assert run(["submit", "sent-promoted", str(week)]) == 0
+    assert client.submit("sent-promoted", week).wait(120).version == 1
 
 
 def test_a_job_beyond_its_timeout_ends_with_14_and_the_next_submit_follows_it(

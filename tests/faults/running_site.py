@@ -83,6 +83,12 @@ class Site:
     restarts: Counter[str] = field(default_factory=Counter)
     own: dict[str, dict[str, str]] = field(default_factory=dict)
     """Settings of single processes, by their names."""
+    other_apis: dict[str, int] = field(default_factory=dict)
+    """Ports of API processes beside the first, by their names."""
+
+    def port_of(self, name: str) -> int:
+        """The port of an API process."""
+        return self.other_apis.get(name, self.port)
 
     @property
     def points(self) -> Path:
@@ -109,7 +115,7 @@ class Site:
     def prepare(self) -> str:
         """Database, store and catalogue; the admin key."""
         self.points.mkdir(parents=True)
-        for name in (API, *WORKERS):
+        for name in (API, *self.other_apis, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
             service.lend_catalogue(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
@@ -117,8 +123,8 @@ class Site:
         return (self.data(API) / "admin-key").read_text().strip()
 
     def start(self, name: str) -> None:
-        if name == API:
-            command = api_command(self.port)
+        if name == API or name in self.other_apis:
+            command = api_command(self.port_of(name))
         elif self.large:
             command = worker_command(name)
         else:

@@ -74,10 +74,10 @@ class Detached(Exception):
 
 
 def status_of(error: PerennialError) -> Exit:
-    """The first that fits, else 1."""
+    """Return the exit status of an error: of the first kind that fits, else 1."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
 
 
 def listed() -> str:
-    """All of them in one sentence, as `perennial --help` ends."""
+    """Return all of them in one sentence, the end of `perennial --help`."""
     return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

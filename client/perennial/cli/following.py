@@ -96,8 +96,9 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
     production = model.aliases.get("production")
     where = "and in production" if production == job.version else f"production is at version {production}"
     say(one_line(f"Version {job.version} of {model.name} is published, {where}."))
-    pairs = zip(version.tasks, version.accuracy, strict=False)
-    cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
+    row = dict(enumerate(version.accuracy, 1))  # of all tasks, those that it was not taught among them
+    measured = {task: row.get(task) for task in version.tasks}
+    cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in measured.items()]
     if cells:
         say(f"  accuracy: {', '.join(cells)}")
     for text in compared(version):

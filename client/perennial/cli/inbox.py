@@ -1,4 +1,4 @@
-"""The batches that lie in a folder: which of them are whole, and where they go when it is known what became of them.
+"""The batches that lie in a folder: which of them are whole, and where each is moved once its job has ended.
 
 No link is followed, and nothing outside the folder is touched.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError
-from perennial.text import one_line
+from perennial.text import one_line, printable
 from perennial.transfer import ARCHIVE_ENDINGS
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
@@ -39,7 +39,7 @@ class Found:
     Attributes:
         changed_at: when something in it last changed, in seconds since 1970.
         state: names, sizes and times of all that is in it; equal states: it is unchanged.
-        problem: why it cannot be sent: a link in it, or a folder that cannot be read.
+        problem: why it cannot be sent: a link or a pipe in it, or a folder that cannot be read.
     """
 
     path: Path
@@ -49,12 +49,12 @@ class Found:
     problem: str | None = None
 
     def is_whole(self, quiet_s: float) -> bool:
-        """Whether it is marked, or was not changed for some seconds."""
+        """Return True where it is marked, or was not changed for some seconds."""
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
 def find_batches(folder: Path) -> list[Found]:
-    """The folders and archives that lie in a folder, by name; hidden ones, links and all else are left alone."""
+    """Return the folders and archives that lie in a folder, by name, without hidden ones, links and all else."""
     found = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
@@ -69,17 +69,16 @@ def find_batches(folder: Path) -> list[Found]:
 
 
 def look_at(path: Path) -> Found | None:
-    """A batch as it is now; None: it is gone."""
+    """Return a batch as it is now; None: it is gone."""
     state, latest, problem = [], 0.0, None
     try:
         try:
             for name, seen in _walk(path):
                 latest = max(latest, seen.st_mtime, seen.st_ctime)
                 state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
-                if stat.S_ISLNK(seen.st_mode):
-                    problem = problem or f"It holds a link, {path.name}/{name}: links are not followed."
+                problem = problem or _refuse(one_line(f"{path.name}/{name}"), seen.st_mode)
         except PermissionError as error:
-            problem = f"It cannot be read: {error.filename}: {error.strerror}."
+            problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except FileNotFoundError:
@@ -87,8 +86,17 @@ def look_at(path: Path) -> Found | None:
     return Found(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
+def _refuse(name: str, mode: int) -> str | None:
+    """Return why an entry of a batch is not read; None: it is a file or a folder."""
+    if stat.S_ISLNK(mode):
+        return f"It holds a link, {name}: links are not followed."
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return f"It holds {name}, which is no file: a pipe, a socket or a device is not read."
+    return None
+
+
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Names below a path and what they are, the path itself first. Hidden ones are no part of a batch."""
+    """Yield names below a path with their status, the path itself first. Hidden ones are no part of a batch."""
     yield "", path.lstat()
     if not stat.S_ISDIR(path.lstat().st_mode):
         return
@@ -123,7 +131,7 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
         target = folder / f"{number}-{batch.name}"
     if reason is not None:
         # First: a batch that lies there has its reason, also where the process is killed between the two.
-        _text_of(target).write_text(reason.rstrip() + "\n")
+        _text_of(target).write_text(printable(reason.rstrip()) + "\n", encoding="utf-8")
     batch.rename(target)
     batch.with_name(batch.name + MARK).unlink(missing_ok=True)
     return target
@@ -135,7 +143,7 @@ def _text_of(target: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone, until the block or the process ends, however it does.
+    """Lock a folder for this process until the block or the process ends, also where the process is killed.
 
     Raises:
         InUse: another living process has it.

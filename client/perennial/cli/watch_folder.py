@@ -1,11 +1,12 @@
-"""watch-folder: send the batches that appear in a folder, and put them away when it is known what became of them."""
+"""watch-folder: send the batches that appear in a folder, and move each one when its job has ended."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -28,6 +29,7 @@ from perennial.errors import (
     TooManyRequests,
     Unavailable,
 )
+from perennial.retry import may_come_back
 from perennial.text import one_line
 from perennial.words import by_commands
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
     from perennial.types import Job
 
+T = TypeVar("T")
+PATIENCE_S = 180.0
+"""How long a service may be away while batches are under way."""
 AWAY = (ServiceUnreachable, Unavailable, TooManyRequests)
 """Not the batch's fault: it is sent again later."""
 OF_THE_BATCH = (ArchiveRejected, ConfigError, Conflict, Invalid, TooLarge)
@@ -94,7 +99,7 @@ def watch_folder(
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
     with inbox.locked(folder), shell.client() as client:
-        client.models.retrieve(model)  # a wrong name or key is told at once
+        client.models.retrieve(model)  # a wrong name or key ends the command at once
         watch = Watch(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -128,6 +133,7 @@ class Watch:
         ends: exit statuses of those that are settled.
         stuck: batches that could not be moved, as they were then; they are left until they change.
         away: the last error that was not a batch's fault; None: the service answers.
+        heard: when the service last answered, on the monotonic clock in seconds.
     """
 
     shell: Shell
@@ -140,15 +146,22 @@ class Watch:
     ends: set[Exit] = field(default_factory=set)
     stuck: dict[str, Found] = field(default_factory=dict)
     away: PerennialError | None = None
+    heard: float = field(default_factory=time.monotonic)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left that goes on by itself."""
-        return self.away is not None or all(_waits_for_person(one.job) for one in self.sent.values())
+        """True where nothing is left that goes on by itself.
+
+        While batches are under way a service that does not answer is waited for, as by `JobHandle.wait`: it may be
+        restarted. A quota that is full is too, since a job that ends makes room.
+        """
+        if all(_waits_for_person(one.job) for one in self.sent.values()):
+            return True
+        return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
     @property
     def status(self) -> Exit:
-        """The worst that became of a batch."""
+        """The exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
             ends.add(status_of(self.away))
@@ -157,21 +170,39 @@ class Watch:
         return next((one for one in WORST if one in ends), Exit.DONE)
 
     def look(self) -> None:
-        """Send what is whole, and put away what is settled."""
+        """Put away what is settled, and send what is whole."""
         self.away = None
-        try:
-            for batch in inbox.find_batches(self.folder):
-                name = batch.path.name
-                if name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s):
-                    self._send(batch)
-            for name, one in list(self.sent.items()):
-                one.job = one.handle.refresh()
-                if one.job.is_terminal:
-                    del self.sent[name]
-                    self._settle(one.batch, one.handle.ending(one.job), one.job)
-        except AWAY as error:
-            self.away = error
-            self._tell("", "waits", f"the service does not answer, or is full: {error}")
+        self._each(list(self.sent.values()), self._follow)
+        if not isinstance(self.away, ServiceUnreachable):
+            self._each(
+                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)], self._send
+            )
+
+    def _each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+        """Do something with each; what the service cannot do with one, as with an error of its own, stops no other."""
+        for item in items:
+            try:
+                act(item)
+            except PerennialError as error:
+                if not _may_pass(error):
+                    raise
+                self.away = error
+                self._tell("", "waits", f"the service does not answer, or is full: {error}")
+                if may_come_back(error):
+                    return
+            else:
+                self.heard = time.monotonic()
+
+    def _is_new(self, batch: Found) -> bool:
+        name = batch.path.name
+        return name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
+
+    def _follow(self, one: Sent) -> None:
+        one.job = one.handle.refresh()
+        if one.job.is_terminal:
+            error = one.handle.ending(one.job)
+            del self.sent[one.batch.path.name]
+            self._settle(one.batch, error, one.job)
 
     def _send(self, batch: Found) -> None:
         path = batch.path
@@ -182,7 +213,12 @@ class Watch:
         except NoKey:
             raise
         except OF_THE_BATCH as error:
+            if _may_pass(error):
+                raise
             self._settle(batch, error, None)
+            return
+        except OSError as problem:
+            self._leave(batch, "read", problem)
             return
         repeats = handle.repeats
         if repeats is not None and repeats.standing == "learned":
@@ -195,9 +231,13 @@ class Watch:
         try:
             self._put_away(batch, error, job)
         except OSError as problem:
-            self.stuck[batch.path.name] = batch
-            self.ends.add(Exit.ERROR)
-            complain(one_line(f"{batch.path} cannot be moved: {problem.strerror or problem}."))
+            self._leave(batch, "moved", problem)
+
+    def _leave(self, batch: Found, what: str, problem: OSError) -> None:
+        """Leave a batch where it is until it changes."""
+        self.stuck[batch.path.name] = batch
+        self.ends.add(Exit.ERROR)
+        complain(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
 
     def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         now = inbox.look_at(batch.path)
@@ -229,6 +269,16 @@ class Watch:
             say(one_line(": ".join(part for part in (name, what, more) if part)))
 
 
+def _may_pass(error: PerennialError) -> bool:
+    """Return True for an error that is not a batch's fault: the service is away, full, broken or at work on it."""
+    return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
+
+
+def _is_in_flight(error: PerennialError) -> bool:
+    """Return True where an earlier attempt of the same request is still being answered."""
+    return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
+
+
 def _waits_for_person(job: Job | None) -> bool:
     return job is not None and job.waiting_for is not None and job.waiting_for.kind in STOPPED_BY
 
@@ -236,4 +286,4 @@ def _waits_for_person(job: Job | None) -> bool:
 def _name_of(path: Path) -> str:
     from perennial.cli.submit import _label
 
-    return _label(str(path))
+    return one_line(_label(str(path)))  # a name that is no UTF-8 cannot be sent

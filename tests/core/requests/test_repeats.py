@@ -102,7 +102,7 @@ def test_a_batch_whose_data_was_deleted_is_learned_and_its_digest_is_gone(office
     assert send(office).status == 202
 
 
-def test_a_batch_is_learned_again_as_asked_and_its_sender_is_told_the_cost(office: Office) -> None:
+def test_a_batch_that_is_learned_once_more_has_a_warning_of_the_cost(office: Office) -> None:
     send(office)
     found = send(office, 1, again=True)
     (warning,) = [text for text in found.answer["task"]["warnings"] if "once more" in text]
