@@ -13,7 +13,7 @@ from perennial.guard import shell_word
 from perennial.text import one_line
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Repeats, Task, Version
+    from perennial._types import Action, Attention, BatchReport, GateCheck, Job, Model, Repeats, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -111,6 +111,12 @@ def _retry(job: str) -> list[str]:
         ]
     except BadAnswer:  # an id that no shell may see
         return []
+
+
+def lacks_base(job: Job) -> str | None:
+    """Why a job waits on for the weights of its model's base, and what to do; None: they may still come."""
+    why = job.waiting_for
+    return one_line(why.detail) if why is not None and why.failed else None
 
 
 def attention(model: str, entry: Attention | None) -> list[str]:

@@ -40,7 +40,15 @@ _JOB = (
     " LEFT JOIN jobs f ON f.id = m.base_job"
     " WHERE j.id = {mark}"
 )
-_JOB_JSON = (8, 9, 11, 13, 18, 24, 25)  # progress, error, recipe, warnings, report; progress and error of the base
+_JOB_JSON = (
+    8,
+    9,
+    11,
+    13,
+    18,
+    24,
+    25,
+)  # progress, error, recipe, warnings, report; progress and error of the base
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
     "SELECT t.standing,"  # noqa: S608 - constants
@@ -74,10 +82,10 @@ _SESSION = (
 class JobRow:
     """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
 
-    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is
-    queued; base, base_job, base_revision, base_progress, base_error: state, id and more of the job that brings the
-    weights of its model's base, while it waits for them. wants_gpus: CUDA devices that it waits for, while it is queued and cannot run without; device_seen: when a worker with so many
-    last reported.
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued; base,
+    base_job and others: state, id and more of the job that brings the weights of its model's base, while it waits for
+    them. wants_gpus: CUDA devices that it waits for, while it is queued and cannot run without; device_seen: when a
+    worker with so many last reported.
     """
 
     id: str

@@ -373,15 +373,7 @@ def _waiting_for_device(device: MissingDevice) -> WaitingFor:
         f"This job {why}, and no worker with {many} has reported {since}. Start one, or cancel the job and retry it "
         f"with the recipe {else_}."
     )
-    return {
-        "kind": "device",
-        "version": None,
-        "task": None,
-        "detail": detail,
-        "job": None,
-        "failed": False,
-        "done": None,
-    }
+    return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
 def _waiting_for_task(stop: Stop) -> WaitingFor:
@@ -394,12 +386,4 @@ def _waiting_for_task(stop: Stop) -> WaitingFor:
         )
     settled_by = "It is being learned again." if stop.again else SETTLED_BY
     detail = f"This job waits, since {what}. {settled_by}"
-    return {
-        "kind": stop.standing,
-        "version": stop.version,
-        "task": stop.task,
-        "detail": detail,
-        "job": None,
-        "failed": False,
-        "done": None,
-    }
+    return {"kind": stop.standing, "version": stop.version, "task": stop.task, "detail": detail}

@@ -7,13 +7,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from perennial.bars import shown_listing
+from perennial.cli.beat import SentLines
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow, learned
 from perennial.cli.output import complain, fields, say
@@ -94,20 +95,22 @@ def submit(
                 source = source_of(path, known_classes=known, **chosen)
         told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
-            report = client.tasks.check(model, source, recipe=recipe, again=again, progress=is_shown)
+            with nullcontext(True) if is_shown else SentLines() as sent:
+                report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
             shell.answer(report, lambda: _report(model, report))
             return
         label = name or (None if batch == "-" else _label(batch))
-        handle = client.submit(
-            model,
-            source,
-            name=label,
-            recipe=recipe,
-            drop_duplicates=drop_duplicates,
-            again=again,
-            keep_conflicts=keep_conflicts,
-            progress=is_shown,
-        )
+        with nullcontext(True) if is_shown else SentLines() as sent:
+            handle = client.submit(
+                model,
+                source,
+                name=label,
+                recipe=recipe,
+                drop_duplicates=drop_duplicates,
+                again=again,
+                keep_conflicts=keep_conflicts,
+                progress=sent,
+            )
         if isinstance(source, PackedSource):  # what was found while it was sent
             for warning in source.warnings:
                 if warning not in told:

@@ -1,5 +1,7 @@
 """Jobs."""
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from core.protocol.answers.recipe import RecipeOut
@@ -14,8 +16,8 @@ class Progress(TypedDict):
     job is expected to take from then on; `eta_s`: seconds left of the phase. `step` and `total_steps` are of the phase.
     """
 
-    done: float | None
-    left_s: float | None
+    done: NotRequired[float | None]
+    left_s: NotRequired[float | None]
     phase: str | None
     epoch: int | None
     step: int | None
@@ -37,9 +39,9 @@ class WaitingFor(TypedDict):
     version: int | None
     task: int | None
     detail: str
-    job: str | None
-    failed: bool
-    done: float | None
+    job: NotRequired[str | None]
+    failed: NotRequired[bool]
+    done: NotRequired[float | None]
 
 
 class JobOut(TypedDict):
