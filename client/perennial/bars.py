@@ -82,7 +82,7 @@ class _Drawn:
     def __call__(self, job: Job) -> None:
         self._state = one_line(state(job) + _of_base(job))
         self._bars.update(self._row, completed=share(job), description=self._state, left=left(job))
-        why = by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
+        why = why_waiting(job)
         if why and why not in self._told:
             self._told.add(why)
             self._bars.console.print(printable(why), markup=False, highlight=False)
@@ -137,6 +137,11 @@ def told(job: Job) -> str:
     """What a job does, how far it is and how long it still takes, on a line: "train 43%, about 2 min left"."""
     done = f" {share(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
     return ", ".join(filter(None, (f"{state(job)}{_of_base(job)}{done}", left(job))))
+
+
+def why_waiting(job: Job) -> str:
+    """Why a job waits; empty where it does not, or where that ends the waiting and is told then."""
+    return by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
 
 
 def _of_base(job: Job) -> str:

@@ -64,6 +64,10 @@ OPTIONS = (
     ),
     (r"GET /v1/models/(?P<model>[^/\s]+)/rebase\b", r"`perennial models rebase \g<model> --status`"),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
+    (
+        r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
+        r"bring them again with `perennial jobs retry \g<model>`",
+    ),
     (r"\?task=", "--task"),
     (r"\btraining_data_days\b", "--training-data-days"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),

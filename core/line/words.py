@@ -192,9 +192,14 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
     return f"This batch waits for {called(task)}. {held(version.number, version.gate)} {settled_by}"
 
 
-def waits_for_base() -> str:
-    """Why a batch waits whose model has no version 0 yet."""
-    return "This batch waits for the weights of its model's base: the model's `job` brings them."
+def waits_for_base(job_id: str) -> str:
+    """Why a batch waits whose model has no version 0 yet. job_id: the job that brings the weights."""
+    return f"This batch waits for the weights of its model's base, which job {job_id} brings."
+
+
+def fetch_again(job_id: str) -> str:
+    """What to do once the weights can be had: a clause."""
+    return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
 def lacks_base(job_id: str, error: JobError | None) -> str:
@@ -205,10 +210,11 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
         error: why it failed; None: it was cancelled.
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
-    retry = f"/v1/jobs/{job_id}/retry"
-    again = "" if retry in why else f" Bring them again: POST {retry}."
+    again = fetch_again(job_id)
+    if again not in why:
+        why = f"{why} Mend that, and {again}."
     return (
-        f"The weights of the model's base could not be brought. {why}{again} This batch is kept, and learned once "
+        f"The weights of the model's base could not be brought. {why} This batch is kept, and learned once "
         "they are there."
     )
 

@@ -355,7 +355,7 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
         "kind": "base",
         "version": None,
         "task": None,
-        "detail": lacks_base(base.id, base.error) if ended else waits_for_base(),
+        "detail": lacks_base(base.id, base.error) if ended else waits_for_base(base.id),
         "job": base.id,
         "failed": ended,
         "done": _done(base.state, base.progress),

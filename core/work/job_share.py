@@ -114,8 +114,12 @@ def with_share(before: Progress, newest: Progress) -> Progress:
     pace = _pace(newest, past, phase if counted else None, of_phase)
     left = None
     if pace is not None:
-        phase_left = cost * pace * (1 - of_phase) if counted else max(0.0, cost * pace - spent)
-        phase_left = phase_left if newest.eta_s is None else float(newest.eta_s)
+        if not counted:
+            phase_left = max(0.0, cost * pace - spent)
+        elif of_phase and spent >= LEAST_S:
+            phase_left = spent * (1 - of_phase) / of_phase
+        else:
+            phase_left = cost * pace * (1 - of_phase) if newest.eta_s is None else float(newest.eta_s)
         left = round(phase_left + pace * sum(expected[name] for name in later), 1)
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 

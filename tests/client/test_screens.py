@@ -1,7 +1,6 @@
 """Commands on a terminal of 80 columns: what its screen shows in the end."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import stub

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from perennial.bars import state, told
+from perennial.bars import state, told, why_waiting
 from perennial.cli.output import complain
 from perennial.text import one_line
-from perennial.words import by_commands, duration
+from perennial.words import duration
 
 if TYPE_CHECKING:
     from perennial.types import Job
@@ -62,9 +62,12 @@ class JobLines(Beat):
 
     def __call__(self, job: Job) -> None:
         now = state(job)
-        why = f": {by_commands(job.waiting_for.detail)}" if job.waiting_for else ""
+        why = why_waiting(job)
         self._line = one_line(f"{job.id} {told(job)}")
-        self.tell(one_line(f"{self._line}{why}") if now != self._last else self._line, now=now != self._last)
+        self.tell(
+            one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
+            now=now != self._last,
+        )
         self._last = now
 
     def away(self, seconds: float) -> None:

@@ -63,7 +63,10 @@ def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
             document(handle.job)
         lacking.add_note(_then(handle.id))
         raise
-    except (ServiceUnreachable, Unavailable, WaitTimeout) as away:
+    except WaitTimeout as late:
+        late.add_note(_come_back(handle.id))
+        raise
+    except (ServiceUnreachable, Unavailable) as away:
         away.add_note(came_away(handle.id).strip())
         raise
 
@@ -121,11 +124,12 @@ def _then(job: str) -> str:
 
 def came_away(job: str) -> str:
     """What is said after Ctrl-C."""
+    return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
+
+
+def _come_back(job: str) -> str:
     word = shell_word(job)
-    return (
-        f"\nJob {word} goes on. Come back with: perennial jobs watch {word}\n"
-        f"End it with: perennial jobs cancel {word}"
-    )
+    return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
 
 
 def told(client: Perennial, job: Job, task: Task | None) -> None:
