@@ -227,3 +227,20 @@ def test_a_table_on_a_pipe_has_plain_numbers(service: stub.Stub, capsys: pytest.
     for command in (["tasks", "list", "birds"], ["metrics", "birds"]):
         assert run(command) == Exit.DONE
         assert "*" not in capsys.readouterr().out
+
+
+def test_a_watched_folder_keeps_a_batch_whose_base_cannot_come_and_says_why(
+    service: stub.Stub,
+    answers: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    archives: list[bytes],
+    tmp_path: Path,
+) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "week.zip").write_bytes(archives[0])
+    (inbox / "week.zip.done").touch()
+    answers[JOB] |= LACKS
+    assert run(["watch-folder", str(inbox), "birds", "--once"]) == Exit.NO_BASE
+    assert "could not be brought" in capsys.readouterr().out
+    assert (inbox / "week.zip").exists()

@@ -29,7 +29,7 @@ from perennial.errors import (
     Unavailable,
 )
 from perennial.text import one_line
-from perennial.words import by_commands
+from perennial.words import by_commands, lacks_base
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -45,6 +45,7 @@ WORST = (
     Exit.ERROR,
     Exit.FAILED,
     Exit.REJECTED,
+    Exit.NO_BASE,
     Exit.HELD,
     Exit.CANCELLED,
     Exit.UNAVAILABLE,
@@ -112,11 +113,12 @@ def watch_folder(
 
 @dataclass
 class Sent:
-    """A batch that is under way, as it was when it was sent."""
+    """A batch that is under way, as it was when it was sent. is_told: whether it was told that its base is missing."""
 
     batch: Found
     handle: JobHandle
     job: Job | None = None
+    is_told: bool = False
 
 
 @dataclass
@@ -153,7 +155,8 @@ class Watch:
         if self.away is not None:
             ends.add(status_of(self.away))
         if self.sent:
-            ends.add(Exit.STILL_RUNNING)
+            lacking = any(one.job is not None and lacks_base(one.job) for one in self.sent.values())
+            ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
         return next((one for one in WORST if one in ends), Exit.DONE)
 
     def look(self) -> None:
@@ -169,6 +172,9 @@ class Watch:
                 if one.job.is_terminal:
                     del self.sent[name]
                     self._settle(one.batch, one.handle.ending(one.job), one.job)
+                elif (lacking := lacks_base(one.job)) is not None and not one.is_told:
+                    one.is_told = True
+                    self._tell(name, "waits", by_commands(lacking))
         except AWAY as error:
             self.away = error
             self._tell("", "waits", f"the service does not answer, or is full: {error}")
@@ -230,7 +236,9 @@ class Watch:
 
 
 def _waits_for_person(job: Job | None) -> bool:
-    return job is not None and job.waiting_for is not None and job.waiting_for.kind in STOPPED_BY
+    if job is None or job.waiting_for is None:
+        return False
+    return job.waiting_for.kind in STOPPED_BY or lacks_base(job) is not None
 
 
 def _name_of(path: Path) -> str:
