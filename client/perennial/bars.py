@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from perennial.text import one_line, printable
 from perennial.words import by_commands, duration, lacks_base
@@ -34,6 +34,7 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
         yield lambda done, total: bars.update(row, completed=done, total=total)
 
 
+@runtime_checkable
 class ShownJob(Protocol):
     """Shows a job that is waited for."""
 
@@ -48,7 +49,7 @@ class ShownJob(Protocol):
 def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
     """What to call at each change of a job: draws a bar for True, does nothing for False."""
     if not isinstance(progress, bool):
-        yield progress if hasattr(progress, "away") else _Called(progress)
+        yield progress if isinstance(progress, ShownJob) else _Called(progress)
         return
     if progress and _is_notebook():
         yield _Called(_job_in_notebook())

@@ -326,10 +326,10 @@ def _progress(state: str, stored: Mapping[str, Any]) -> Progress:
 
 
 def _done(state: str, stored: Mapping[str, Any]) -> float | None:
-    """The share of the whole job; what a worker has not said yet is 0 of a queued job, and unknown of another."""
+    """The share of the whole job: 0 before its first phase, and unknown where older code has written the phase."""
     if state == State.SUCCEEDED:
         return 1.0
-    done: float | None = stored.get("done", 0.0 if state == State.QUEUED else None)
+    done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
     return done
 
 

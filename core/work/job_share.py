@@ -6,6 +6,7 @@ by the number of its images; the first one of a model by what phases cost in gen
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -31,6 +32,17 @@ USUAL_S: Mapping[str, Mapping[str, float]] = {
     Kind.VALIDATE: {"validate": 10.0},
 }
 """The phases of each kind of job in their order, and seconds of a small one of which nothing is known."""
+CLOSED_FORM_S: Mapping[str, float] = {
+    "validate": 4.0,
+    "prepare": 6.0,
+    "measure": 40.0,
+    "inspect": 3.0,
+    "train": 1.0,
+    "consolidate": 35.0,
+    "evaluate": 6.0,
+    "publish": 2.0,
+}
+"""The same of a job that learns in closed form: its images pass the network while it measures."""
 BY_IMAGES = frozenset({"validate", "measure", "inspect", "train", "consolidate"})
 """Phases that take longer for a batch of more images."""
 MOST_DONE = 0.99
@@ -40,7 +52,9 @@ LEAST_SHARE = 0.005
 LEAST_S = 2.0
 """Seconds after which the pace of a job says something."""
 MOST_RATIO = 10.0
-"""Between the images of two batches: beyond it, the earlier job says nothing more."""
+"""Between two batches: beyond it, the earlier job says nothing more."""
+LOOKED_AT = 5
+"""Newest jobs among which one of the same method is looked for."""
 
 
 def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
@@ -49,34 +63,48 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     Args:
         phase: that the job begins with; those before it are left out.
     """
-    usual = USUAL_S.get(job.kind, {})
+    usual = CLOSED_FORM_S if _is_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
     if phase not in usual:
         return {phase: 1.0}, False
     phases = list(usual)[list(usual).index(phase) :]
     last = _read_last(session, job)
     if last is None:
         return {name: usual[name] for name in phases}, False
-    costs, images = last
-    ratio = _images_of(session, job.task_id) / images if images else 1.0
-    ratio = min(MOST_RATIO, max(1 / MOST_RATIO, ratio)) if ratio else 1.0
-    found = {name: costs.get(name, 0.0) * (ratio if name in BY_IMAGES else 1.0) for name in phases}
+    costs, recipe, images = last
+    by_images = _ratio(_images_of(session, job.task_id), images)
+    ratios = dict.fromkeys(BY_IMAGES, by_images)
+    ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
+    found = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
     least = LEAST_SHARE * (sum(found.values()) or 1.0)
     return {name: round(max(least, seconds), 3) for name, seconds in found.items()}, True
 
 
-def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], int] | None:
-    """The seconds by phase and the images of the newest job of the kind and model that has succeeded."""
-    query = select(Job.progress, Job.task_id).where(
+def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
+    """Whether a job learns without steps."""
+    method = recipe.get("method", {})
+    return method.get("name") == "analytic" and not method.get("adapt")
+
+
+def _ratio(now: float, then: float) -> float:
+    """How many times as much it is now, within bounds; 1 where one of them is not known."""
+    return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
+
+
+def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
+    """The seconds by phase, the recipe and the images of the newest job of the kind, model and method that has
+    succeeded."""
+    query = select(Job.progress, Job.recipe, Job.task_id).where(
         Job.model_id == job.model_id,
         Job.kind == job.kind,
         Job.state == str(State.SUCCEEDED),
         Job.id != job.id,
     )
-    found = session.execute(query.order_by(Job.id.desc()).limit(1)).first()
-    if found is None:
-        return None
-    costs = Progress.from_json(found[0] or {}).costs
-    return None if not costs else (costs, _images_of(session, found[1]))
+    method = dict(job.recipe).get("method")
+    for progress, recipe, task_id in session.execute(query.order_by(Job.id.desc()).limit(LOOKED_AT)):
+        costs = Progress.from_json(progress or {}).costs
+        if costs and recipe.get("method") == method:
+            return costs, recipe, _images_of(session, task_id)
+    return None
 
 
 def _images_of(session: Session, task_id: str | None) -> int:

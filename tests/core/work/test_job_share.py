@@ -76,6 +76,25 @@ def test_a_larger_batch_is_expected_to_take_longer_but_for_the_evaluation(desk: 
     assert (expected["train"], expected["evaluate"]) == (90, 60)
 
 
+def test_a_job_of_another_method_says_nothing_and_more_epochs_take_longer(desk: Any) -> None:
+    model = desk.model()
+    first = learned(desk, model, {"train": 30})
+    desk.set(first, recipe={"method": {"name": "er"}, "epochs": 2})
+    job, claim = desk.begin(model)
+    desk.set(job, recipe={"method": {"name": "er"}, "epochs": 6})
+    assert told(desk, claim, PhaseEvent(phase="train"))["expected"]["train"] == 90
+    desk.set(job, recipe={"method": {"name": "ewc"}, "epochs": 6}, progress={})
+    assert not told(desk, claim, PhaseEvent(phase="train"))["is_measured"]
+
+
+def test_a_first_job_in_closed_form_spends_its_time_before_it_trains(desk: Any) -> None:
+    job, claim = desk.begin()
+    desk.set(job, recipe={"method": {"name": "analytic", "adapt": None}, "epochs": 10})
+    told(desk, claim, PhaseEvent(phase="validate"))
+    before = told(desk, claim, PhaseEvent(phase="train"))["done"]
+    assert told(desk, claim, PhaseEvent(phase="consolidate"))["done"] - before < 0.02
+
+
 def test_the_first_job_of_a_model_has_usual_weights_and_its_time_is_known_when_it_has_run(desk: Any) -> None:
     _, claim = desk.begin()
     progress = told(desk, claim, at_step(0))
@@ -146,6 +165,7 @@ def test_a_phase_that_nobody_knows_is_the_whole_job(desk: Any) -> None:
     ("state", "stored", "done"),
     [
         ("queued", {}, 0.0),
+        ("validating", {}, 0.0),
         ("running", {"phase": "train", "step": 5, "total_steps": 10, "eta_s": 3.0}, None),
         ("failed", {"phase": "train", "step": 5}, None),
         ("succeeded", {"phase": "evaluate"}, 1.0),
