@@ -293,7 +293,10 @@ def _bases(session: Session, models: set[str]) -> dict[str, BaseJob]:
         return {}
     query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
     found = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
-    return {model: BaseJob(*job) for model, *job in found}
+    return {
+        model: BaseJob(job_id, state, revision, progress, error)
+        for model, job_id, state, revision, progress, error in found
+    }
 
 
 def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:

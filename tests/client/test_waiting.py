@@ -19,9 +19,15 @@ from perennial.types import Job
 
 JOB, FETCH = "job_01m8gq24d2kh81qs3r0nq9ya1t", "job_01m8gq24d2kh81qs3r0nq9ya1f"
 WHY = f"The Hub cannot be reached (ConnectError). Try again with POST /v1/jobs/{FETCH}/retry."
-GOES_ON = {"state": "running", "outcome": None, "is_terminal": False, "version": None, "warnings": []}
-HALF = {"phase": "train", "step": 3, "total_steps": 10, "done": 0.5, "left_s": 90.0}
-LACKS = {
+GOES_ON: dict[str, Any] = {
+    "state": "running",
+    "outcome": None,
+    "is_terminal": False,
+    "version": None,
+    "warnings": [],
+}
+HALF: dict[str, Any] = {"phase": "train", "step": 3, "total_steps": 10, "done": 0.5, "left_s": 90.0}
+LACKS: dict[str, Any] = {
     "state": "queued",
     "waiting_for": {
         "kind": "base",

@@ -121,9 +121,9 @@ def submit(
             learned(shell, client, handle)
             return
         detach = detach and not (handle.job and handle.job.is_terminal)  # of a held one all is known
-    known = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
+    waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
     for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
-        if warning != known:  # which is told when it is followed
+        if warning != waits:  # which is told when it is followed
             complain(f"warning: {by_commands(warning)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
