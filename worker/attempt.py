@@ -32,7 +32,14 @@ from core.errors import (
 )
 from core.failpoints import hit
 from core.ingest.ingest import Stopped
-from core.protocol.job_event import DoneEvent, ErrorEvent, LogEvent, ProgressEvent
+from core.protocol.job_event import (
+    DoneEvent,
+    ErrorEvent,
+    JobEvent,
+    LogEvent,
+    PhaseEvent,
+    ProgressEvent,
+)
 from core.settings import Settings
 from core.store import Store
 from core.work import claim as claims
@@ -172,6 +179,7 @@ class Attempt:
             self._folder,
             must_stop=lambda: self._must_stop() or self._is_late(),
             progress=self._progress,
+            begin=self._begin_phase,
             train=self._train,
             process=self._process,
         )
@@ -183,6 +191,7 @@ class Attempt:
         """Run the learning process to its end."""
         made = self._process(spec)
         if made is not None:
+            self._begin_phase("publish")
             self._publish(made)
 
     def _process(self, spec: Path) -> Path | None:
@@ -222,9 +231,16 @@ class Attempt:
         if now - self._reported_at < PROGRESS_S or self._beat.lost:
             return
         self._reported_at = now
-        seen = ProgressEvent(phase=phase, step=done, total_steps=total, images=done)
+        self._record(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
+
+    def _begin_phase(self, phase: str) -> None:
+        """Write that a phase begins; an outage is passed over."""
+        if not self._beat.lost:
+            self._record(PhaseEvent(phase=phase))
+
+    def _record(self, event: JobEvent) -> None:
         try:
-            progress.record(self._tools.db, self._claim, [seen])
+            progress.record(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise

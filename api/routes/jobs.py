@@ -302,8 +302,9 @@ async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     device = None
     if row.wants_gpus is not None:
         device = job_answer.missing_device(row, row.wants_gpus, row.device_seen, time.time())
-    if row.stop_task is None or row.base is not None:
-        return job_answer.Aside(row.outcome, base=row.base, device=device)
+    base = job_answer.base_of(row)
+    if row.stop_task is None or base is not None:
+        return job_answer.Aside(row.outcome, base=base, device=device)
     found = await _reads(request).stop(row.model_id, row.stop_task)
     stop = None if found is None else job_answer.Stop(row.stop_task, *found)
     return job_answer.Aside(row.outcome, stop, device=device)

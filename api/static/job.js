@@ -27,15 +27,19 @@ function redraw() {
   if (!due) due = requestAnimationFrame(drawLoss);
 }
 
+function span(seconds) {
+  if (seconds >= 7200) return `${Math.round(seconds / 3600)} h`;
+  return seconds >= 120 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds)} s`;
+}
+
 function progressed(told) {
   const bar = document.getElementById("bar");
-  if (bar && told.total_steps) {
-    bar.max = told.total_steps;
-    bar.value = told.step ?? 0;
-  }
+  if (bar && typeof told.done === "number") bar.value = told.done;
   const said = [told.phase];
   if (told.epoch) said.push(`epoch ${told.epoch}`);
   if (told.total_steps) said.push(`step ${told.step ?? 0} of ${told.total_steps}`);
+  if (bar && bar.value) said.push(`${Math.round(100 * bar.value)} % of the job`);
+  if (typeof told.left_s === "number") said.push(`about ${span(told.left_s)} left`);
   const line = document.getElementById("said");
   if (line) line.textContent = said.filter(Boolean).join(", ");
   if (typeof told.loss === "number") {

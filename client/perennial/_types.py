@@ -1941,8 +1941,14 @@ class Problem(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Shape):
-    """Where a job is; null: not known yet."""
+    """Where a job is; null: not known yet.
 
+    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds that the whole
+    job is expected to take from then on; `eta_s`: seconds left of the phase. `step` and `total_steps` are of the phase.
+    """
+
+    done: float | None = None
+    left_s: float | None = None
     phase: str | None
     epoch: int | None
     step: int | None
@@ -1954,7 +1960,11 @@ class Progress(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressData(Shape):
-    """How far a phase is. `images`: so far; `loss`: mean since the last report."""
+    """How far a phase is. `images`: so far; `loss`: mean since the last report.
+
+    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then on, null: not known.
+    Of several reports that were written at once the last one has the two.
+    """
 
     phase: str | None = None
     epoch: int | None = None
@@ -1962,6 +1972,8 @@ class ProgressData(Shape):
     total_steps: int | None = None
     images: int | None = None
     loss: float | None = None
+    done: float | None = None
+    left_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2663,12 +2675,18 @@ class WaitingFor(Shape):
     """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
     base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
     without version and task.
+
+    `job`: the one that brings the weights of the base; `done`: how far it is, 0 to 1; `failed`: whether it failed or
+    was cancelled, so that nothing goes on before a person acts.
     """
 
     kind: str
     version: int | None
     task: int | None
     detail: str
+    job: str | None = None
+    failed: bool | None = None
+    done: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

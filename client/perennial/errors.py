@@ -11,6 +11,8 @@ PerennialError
     JobEnded               a job that was waited for ended without a published version
         GateHeld, JobRejected (also Rejected), JobFailed, JobCancelled
     WaitTimeout            it has not ended in time
+    BaseUnavailable        the weights of the model's base could not be brought; a batch that waits for them is kept
+        BaseFailed         the job that should have brought them failed (also JobFailed)
 """
 
 from __future__ import annotations
@@ -75,6 +77,10 @@ class BadAnswer(PerennialError):
 
 class WaitTimeout(PerennialError, TimeoutError):
     """A job has not ended in the time that was given; it goes on."""
+
+
+class BaseUnavailable(PerennialError):
+    """The weights of a model's base could not be brought: what waits for them goes on once a person has acted."""
 
 
 class Rejected(PerennialError):
@@ -185,6 +191,10 @@ class JobRejected(JobEnded, Rejected):
 
 class JobFailed(JobEnded):
     """The service could not do the job."""
+
+
+class BaseFailed(JobFailed, BaseUnavailable):
+    """The job that brings the weights of a model's base could not do so."""
 
 
 class JobCancelled(JobEnded):

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
-from perennial.bars import share, state
+from perennial.bars import left, share, state
 from perennial.text import one_line
-from perennial.words import by_commands, command, duration
+from perennial.words import by_commands, command
 
 if TYPE_CHECKING:
     from perennial._types import Attention, GateCheck
@@ -154,8 +154,8 @@ def _job(job: Job) -> str:
         numbers.append(f"step {progress.step:,} of {progress.total_steps:,}")
     if progress.images_per_s is not None and not job.is_terminal:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
-    if progress.eta_s is not None and not job.is_terminal:
-        numbers.append(f"{duration(progress.eta_s)} left")
+    if left(job):
+        numbers.append(left(job))
     what = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
         ("state", ", ".join([said, *numbers])),

@@ -13,7 +13,7 @@ from perennial.guard import shell_word
 from perennial.text import one_line
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Repeats, Task, Version
+    from perennial._types import Action, Attention, BatchReport, GateCheck, Job, Model, Repeats, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -64,6 +64,10 @@ OPTIONS = (
     ),
     (r"GET /v1/models/(?P<model>[^/\s]+)/rebase\b", r"`perennial models rebase \g<model> --status`"),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
+    (
+        r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
+        r"bring them again with `perennial jobs retry \g<model>`",
+    ),
     (r"\?task=", "--task"),
     (r"\btraining_data_days\b", "--training-data-days"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
@@ -111,6 +115,12 @@ def _retry(job: str) -> list[str]:
         ]
     except BadAnswer:  # an id that no shell may see
         return []
+
+
+def lacks_base(job: Job) -> str | None:
+    """Why a job waits on for the weights of its model's base, and what to do; None: they may still come."""
+    why = job.waiting_for
+    return one_line(why.detail) if why is not None and why.failed else None
 
 
 def attention(model: str, entry: Attention | None) -> list[str]:

@@ -30,15 +30,25 @@ _JOB = (
     " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
     " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
     " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END,"
-    " CASE WHEN j.state = 'queued' AND j.place IS NOT NULL THEN"
-    " (SELECT f.state FROM models m JOIN jobs f ON f.id = m.base_job WHERE m.id = j.model_id) END,"
+    " f.state, f.id, f.revision, f.progress, f.error,"
     " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN j.gpus END, j.resume_on,"
     " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN"
     " (SELECT max(w.seen_at) FROM workers w"
     " WHERE w.device = 'cuda' AND w.problem IS NULL AND w.gpus >= j.gpus) END"
-    " FROM jobs j WHERE j.id = {mark}"
+    " FROM jobs j"
+    " LEFT JOIN models m ON m.id = j.model_id AND j.state = 'queued' AND j.place IS NOT NULL"
+    " LEFT JOIN jobs f ON f.id = m.base_job"
+    " WHERE j.id = {mark}"
 )
-_JOB_JSON = (8, 9, 11, 13, 18)  # progress, error, recipe, warnings, report
+_JOB_JSON = (
+    8,
+    9,
+    11,
+    13,
+    18,
+    24,
+    25,
+)  # progress, error, recipe, warnings, report; progress and error of the base
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
     "SELECT t.standing,"  # noqa: S608 - constants
@@ -72,10 +82,10 @@ _SESSION = (
 class JobRow:
     """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
 
-    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is
-    queued; base: state of the job that brings the weights of its model's base, while it waits for them. wants_gpus:
-    CUDA devices that it waits for, while it is queued and cannot run without; device_seen: when a worker with so many
-    last reported.
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued; base,
+    base_job and others: state, id and more of the job that brings the weights of its model's base, while it waits for
+    them. wants_gpus: CUDA devices that it waits for, while it is queued and cannot run without; device_seen: when a
+    worker with so many last reported.
     """
 
     id: str
@@ -100,6 +110,10 @@ class JobRow:
     outcome: str | None
     stop_task: int | None
     base: str | None
+    base_job: str | None
+    base_revision: int | None
+    base_progress: dict[str, Any] | None
+    base_error: JobError | None
     wants_gpus: int | None
     resume_on: str | None
     device_seen: float | None

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.db.tables import Alias, Model, Task, Version
+from core.db.states import TERMINAL, State
+from core.db.tables import Alias, Job, Model, Task, Version
 from core.line import line, words
 from core.line.coverage import PASSED_OVER, lacked_of, taught
 from core.line.standing import open_tasks
@@ -29,7 +30,7 @@ def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
     passed_over = [task for task in found if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)
     missing = [words.missing(model, task, standing) for task, standing in lacked]
-    others = [words.waits_for_base()] if head is None else []
+    others = _of_base(session, model) if head is None else []
     stop = next((task for task in found if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
@@ -38,3 +39,9 @@ def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
         production = session.get_one(Alias, (model.id, line.PRODUCTION)).version
         others.append(words.pinned(model, production))
     return Outlook(missing, others)
+
+
+def _of_base(session: Session, model: Model) -> list[str]:
+    """That the task waits for the base; nothing where that cannot come, which the answer about its job says."""
+    job = None if model.base_job is None else session.get(Job, model.base_job)
+    return [] if job is None or State(job.state) in TERMINAL else [words.waits_for_base(job.id)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from core.db.tables import Model, Task, Version
 from core.line.standing import Standing
+from core.protocol.error import JobError
 from core.protocol.gate import GateCheck, Verdict
 
 _SHOWN = 5
@@ -191,14 +192,31 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
     return f"This batch waits for {called(task)}. {held(version.number, version.gate)} {settled_by}"
 
 
-def waits_for_base(ended: bool = False) -> str:
-    """Why a batch waits whose model has no version 0 yet. ended: the job that brings its weights failed or
-    was cancelled."""
-    if ended:
-        return (
-            f"This batch waits for the weights of its model's base, which could not be brought. {SETTLED_BY}"
-        )
-    return "This batch waits for the weights of its model's base: the model's `job` brings them."
+def waits_for_base(job_id: str) -> str:
+    """Why a batch waits whose model has no version 0 yet. job_id: the job that brings the weights."""
+    return f"This batch waits for the weights of its model's base, which job {job_id} brings."
+
+
+def fetch_again(job_id: str) -> str:
+    """What to do once the weights can be had: a clause."""
+    return f"bring them again with POST /v1/jobs/{job_id}/retry"
+
+
+def lacks_base(job_id: str, error: JobError | None) -> str:
+    """Why a batch waits on, and what to do.
+
+    Args:
+        job_id: the job that should have brought the weights.
+        error: why it failed; None: it was cancelled.
+    """
+    why = f"Job {job_id} was cancelled." if error is None else error["detail"]
+    again = fetch_again(job_id)
+    if again not in why:
+        why = f"{why} Mend that, and {again}."
+    return (
+        f"The weights of the model's base could not be brought. {why} This batch is kept, and learned once "
+        "they are there."
+    )
 
 
 def went_on(model: Model, task: Task, known: bool) -> str:

@@ -15,7 +15,7 @@ from core.db.polling import JobRow
 from core.db.states import TERMINAL, State
 from core.db.tables import Job, Model, Task, Version
 from core.line.standing import Standing
-from core.line.words import SETTLED_BY, waits_for_base
+from core.line.words import SETTLED_BY, lacks_base, waits_for_base
 from core.protocol.answers.job import JobOut, Progress, WaitingFor
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck, ExportReport
@@ -139,19 +139,45 @@ def missing_device(job: Job | JobRow, gpus: int, seen_at: float | None, now: flo
 
 
 @dataclass(frozen=True, slots=True)
+class BaseJob:
+    """The job that brings the weights of a model's base, while a batch waits for them.
+
+    Attributes:
+        id: `job_…`.
+        state: see `core.db.states`.
+        revision: rises with every change of its row.
+        progress: as its row has it.
+        error: why it failed; None: it did not.
+    """
+
+    id: str
+    state: str
+    revision: int
+    progress: Mapping[str, Any]
+    error: JobError | None
+
+
+def base_of(row: JobRow) -> BaseJob | None:
+    """The job that brings the base for which a polled job waits; None: it waits for none."""
+    if row.base is None or row.base_job is None:
+        return None
+    return BaseJob(row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error)
+
+
+@dataclass(frozen=True, slots=True)
 class Aside:
     """What a job's answer says beside its row.
 
     Attributes:
         outcome: status of the version that it made.
         stop: what it waits for, while it is queued.
-        base: state of the job that brings the weights of its model's base, while it waits for them.
+        base: the job that brings the weights of its model's base, while it waits for them.
         device: the CUDA devices that it needs and no worker has, while it is queued.
     """
 
     outcome: str | None = None
     stop: Stop | None = None
-    base: str | None = None
+    base: BaseJob | None = None
     device: MissingDevice | None = None
 
 
@@ -165,7 +191,7 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": _progress(job.progress or {}),
+        "progress": _progress(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
@@ -184,7 +210,7 @@ def etag(job: JobLike, aside: Aside) -> str:
     """The strong ETag of a job's answer: it changes with every change of the job, and of what is said beside it."""
     stop = aside.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
-    base = f"-base-{aside.base}" if aside.base else ""
+    base = "" if aside.base is None else f"-base-{aside.base.state}-{aside.base.revision}"
     device = "" if aside.device is None else f"-device-{aside.device.seen_at}"
     return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
 
@@ -261,14 +287,16 @@ def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = 
     }
 
 
-def _bases(session: Session, models: set[str]) -> dict[str, str]:
-    """Model id → state of the job that brings the weights of its base."""
+def _bases(session: Session, models: set[str]) -> dict[str, BaseJob]:
+    """Model id → the job that brings the weights of its base."""
     if not models:
         return {}
-    query = (
-        select(Model.id, Job.state).join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
-    )
-    return {model: state for model, state in session.execute(query)}
+    query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
+    found = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
+    return {
+        model: BaseJob(job_id, state, revision, progress, error)
+        for model, job_id, state, revision, progress, error in found
+    }
 
 
 def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:
@@ -287,8 +315,10 @@ def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, Missin
     return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
-def _progress(stored: Mapping[str, Any]) -> Progress:
+def _progress(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
+        "done": _done(state, stored),
+        "left_s": None if state in _TERMINAL else stored.get("left_s"),
         "phase": stored.get("phase"),
         "epoch": stored.get("epoch"),
         "step": stored.get("step"),
@@ -296,6 +326,14 @@ def _progress(stored: Mapping[str, Any]) -> Progress:
         "images_per_s": stored.get("images_per_s"),
         "eta_s": stored.get("eta_s"),
     }
+
+
+def _done(state: str, stored: Mapping[str, Any]) -> float | None:
+    """The share of the whole job: 0 before its first phase, and unknown where older code has written the phase."""
+    if state == State.SUCCEEDED:
+        return 1.0
+    done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
+    return done
 
 
 def _has_place(job: Job) -> bool:
@@ -308,11 +346,23 @@ def _waits_in_line(job: Job) -> bool:
 
 def _waiting_for(aside: Aside) -> WaitingFor | None:
     if aside.base is not None:
-        detail = waits_for_base(ended=aside.base in _TERMINAL)
-        return {"kind": "base", "version": None, "task": None, "detail": detail}
+        return _waiting_for_base(aside.base)
     if aside.stop is not None:
         return _waiting_for_task(aside.stop)
     return None if aside.device is None else _waiting_for_device(aside.device)
+
+
+def _waiting_for_base(base: BaseJob) -> WaitingFor:
+    ended = base.state in _TERMINAL
+    return {
+        "kind": "base",
+        "version": None,
+        "task": None,
+        "detail": lacks_base(base.id, base.error) if ended else waits_for_base(base.id),
+        "job": base.id,
+        "failed": ended,
+        "done": _done(base.state, base.progress),
+    }
 
 
 def _waiting_for_device(device: MissingDevice) -> WaitingFor:

@@ -14,17 +14,29 @@ from sqlalchemy.orm import Session
 
 from core.db import job_log
 from core.db.session import Database
-from core.db.tables import Event, Task
+from core.db.tables import Event, Job, Task
 from core.protocol.data_report import DataReport
-from core.protocol.job_event import DataEvent, JobEvent, PhaseEvent, ProgressEvent, RecordedEvent
+from core.protocol.job_event import (
+    AliveEvent,
+    DataEvent,
+    JobEvent,
+    PhaseEvent,
+    ProgressEvent,
+    RecordedEvent,
+)
 from core.protocol.progress import Progress
+from core.work import job_share
 from core.work.fence import Claim, hold
 
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
 EPOCH_LINES = 20
 """Finished epochs that the log tells, of however many."""
+SIGN_S = 4.0
+"""Seconds without news after which a sign of life moves the progress of a job."""
 _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
+_OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
+"""Fields that a new phase keeps."""
 
 
 class _Row(TypedDict):
@@ -37,13 +49,13 @@ class _Row(TypedDict):
 def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
     """Write a batch of the child's events (phase, progress, metric, log), in order.
 
-    Other kinds are left out: the worker acts on those itself. `images_per_s` and `eta_s` are computed
-    here, from the database's clock.
+    Other kinds are left out: the worker acts on those itself; a sign of life moves the progress alone. `images_per_s`,
+    `eta_s` and what is known of the whole job are computed here, from the database's clock.
 
     Raises:
         LeaseLost: the claim is not the job's any more; nothing was written.
     """
-    known = [event for event in events if isinstance(event, RecordedEvent)]
+    known = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
     if not known:
         return
     with db.write() as session:
@@ -51,14 +63,17 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
         now = db.now(session)
         before = newest = Progress.from_json(job.progress)
         rows: list[_Row | ProgressEvent] = []
+        told: dict[str, Any] | None = None
         for event in known:
+            if isinstance(event, AliveEvent):
+                continue
             if isinstance(event, DataEvent):
                 _keep_report(session, claim, event)
                 continue
             content = finite(event.content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _after(newest, type(event).from_json(content))
-                content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
+                told = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
                 rows.append({"type": "progress", "data": content})
             else:
                 rows.append({"type": event.event, "data": content})
@@ -66,6 +81,14 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
                 rows.append(event)
         if newest is not before:
             newest = _timed(before, newest, now)
+        if newest.phase is not None and (rows or _is_quiet(before, now)):
+            newest = _of_the_job(session, job, claim, before, newest, now)
+            if told is None and newest.done != before.done:
+                told = {"phase": newest.phase}
+                rows.append({"type": "progress", "data": told})
+            if told is not None and newest.done is not None:
+                told |= {"done": newest.done, "left_s": newest.left_s}
+        if newest is not before:
             job.progress = newest.to_json()
             job.revision += 1
         # Of training, when another phase has begun already.
@@ -74,6 +97,23 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
         if said:
             # One statement for however many: the ORM would ask for the id of each.
             session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in said])
+
+
+def _is_quiet(before: Progress, now: float) -> bool:
+    """Whether nothing was written for a while."""
+    return before.heard_at is None or now - before.heard_at >= SIGN_S
+
+
+def _of_the_job(
+    session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
+) -> Progress:
+    """The newest progress with the costs of phases, the share of the whole job and the time left."""
+    newest = job_share.with_costs(before, newest, claim.fence, now)
+    if newest.expected is None or newest.phase not in newest.expected:
+        assert newest.phase is not None
+        expected, is_measured = job_share.expected_costs(session, job, newest.phase)
+        newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
+    return job_share.with_share(before, newest)
 
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
@@ -108,7 +148,8 @@ def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
 def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
     """The progress after an event; a new phase starts its counts anew."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
-        progress = Progress()
+        kept = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
+        progress = Progress(**kept)
     changed = {name: value for name, value in event.given().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 

@@ -49,7 +49,7 @@ def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
     assert sent.status_code == 202, sent.text
     task, job = sent.json()["task"], sent.json()["job"]
     assert any("waits for the weights" in text for text in task["warnings"])
-    assert job["waiting_for"]["kind"] == "base"
+    assert (job["waiting_for"]["kind"], job["waiting_for"]["failed"]) == ("base", False)
     polled = client.get(f"/v1/jobs/{job['id']}")
     assert polled.json() == job
     listed = client.get("/v1/jobs?kind=learn").json()["items"][0]
@@ -58,7 +58,11 @@ def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
     client.post(f"/v1/jobs/{fetching}/cancel")
     ended = client.get(f"/v1/jobs/{job['id']}")
     assert ended.headers["ETag"] != polled.headers["ETag"]
-    assert "could not be brought" in ended.json()["waiting_for"]["detail"]
+    why = ended.json()["waiting_for"]
+    assert (why["job"], why["failed"]) == (fetching, True)
+    assert f"Job {fetching} was cancelled." in why["detail"]
+    assert f"bring them again with POST /v1/jobs/{fetching}/retry" in why["detail"]
+    assert client.get("/v1/jobs?kind=learn").json()["items"][0] == ended.json()
 
 
 def test_a_cancelled_job_waits_for_a_person_and_is_retried_by_the_request_that_attention_has(

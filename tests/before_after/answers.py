@@ -21,7 +21,7 @@ HEADERS = ("content-type", "location", "retry-after", "accept-ranges", "allow", 
 PRESENT = ("etag", "repr-digest")
 """Headers of which only the presence is compared."""
 MASKED = frozenset(
-    {"images_per_s", "eta_s", "seconds", "code_version", "measured_at", "next_cursor", "prefix"}
+    {"images_per_s", "eta_s", "left_s", "seconds", "code_version", "measured_at", "next_cursor", "prefix"}
 )
 """Fields that measure time, or that name the run or the code. So do ids that are numbers."""
 _ID = re.compile(r"\b(mdl|tsk|job|ver|bas|key|own)\\?_[0-9a-z]{26}\b")
@@ -98,10 +98,11 @@ class Normaliser:
 
 
 def _of_any_time(value: Json) -> Json:
-    """A job that is not over has come as far as it was let: its step is left out."""
+    """A job that is not over has come as far as it was let: its step and share are left out."""
     if value.get("is_terminal") is not False:
         return value
-    return {**value, "progress": {**value["progress"], "epoch": "<epoch>", "step": "<step>"}}
+    progress = {**value["progress"], "epoch": "<epoch>", "step": "<step>"}
+    return {**value, "progress": {**progress, "done": "<done>"} if "done" in progress else progress}
 
 
 def _is_memory(part: Any) -> bool:

@@ -19,6 +19,7 @@ ENDS = {
     errors.DigestMismatch("…"): 1,
     errors.BadAnswer("…"): 1,
     errors.WaitTimeout("…"): 14,
+    errors.BaseUnavailable("…"): 15,
     errors.Rejected("…"): 11,
     errors.APIError(*PROBLEM): 1,
     errors.Invalid(*PROBLEM): 1,
@@ -34,6 +35,7 @@ ENDS = {
     errors.GateHeld("…", None): 10,  # type: ignore[arg-type]
     errors.JobRejected("…", None): 11,  # type: ignore[arg-type]
     errors.JobFailed("…", None): 12,  # type: ignore[arg-type]
+    errors.BaseFailed("…", None): 15,  # type: ignore[arg-type]
     errors.JobCancelled("…", None): 13,  # type: ignore[arg-type]
 }
 

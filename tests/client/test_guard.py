@@ -37,7 +37,7 @@ PRINTS = re.compile(
 )
 PRINTING = {
     ("cli/output.py", "print"), ("cli/output.py", "click.confirm"), ("cli/output.py", "Console"),
-    ("cli/output.py", "console().print"), ("bars.py", "Console"), ("bars.py", "bars.console.print"),
+    ("cli/output.py", "console().print"), ("bars.py", "Console"), ("bars.py", "self._bars.console.print"),
     ("cli/output.py", "click.prompt"),
 }  # fmt: skip
 """The writer itself, bars with the texts that they get, and the question for a key, which has no value of a service."""

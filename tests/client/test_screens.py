@@ -1,28 +1,15 @@
 """Commands on a terminal of 80 columns: what its screen shows in the end."""
 
-import fcntl
-import os
-import pty
-import select
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import pyte
 import pytest
 import stub
 from sample_answers import sample_answer
+from terminal import record
 
 from perennial.cli.exits import Exit
 from perennial.cli.main import run
 
-ROOT = Path(__file__).parents[2]
-COLUMNS, ROWS = 80, 40
-LIMIT_S = 60
 JOB = "job_01m8gq24d2kh81qs3r0nq9ya1t"
 WAITING = {
     "id": JOB,
@@ -56,45 +43,9 @@ def service() -> Iterator[stub.Stub]:
 def screen_of(
     service: stub.Stub, *arguments: str, typed: tuple[str, bytes] | None = None
 ) -> tuple[int, list[str]]:
-    """Run a command on a terminal; return its exit status and the lines of the screen.
-
-    Args:
-        typed: what must be on the screen before these bytes are typed.
-    """
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    own = {"PYTHONPATH": str(ROOT / "client"), "TERM": "xterm-256color", "NO_COLOR": "1"}
-    own |= {"PERENNIAL_URL": service.url, "PERENNIAL_API_KEY": "pk_x"}
-    environment: dict[str, Any] = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", LEADER, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        env={**environment, **own},
-    )
-    os.close(theirs)
-    screen = pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
-    while select.select([ours], [], [], LIMIT_S)[0]:
-        try:
-            stream.feed(os.read(ours, 1 << 16))
-        except OSError:  # the other end is closed
-            break
-        if typed is not None and typed[0] in "\n".join(screen.display):
-            os.write(ours, typed[1])
-            typed = None
-    os.close(ours)
-    return process.wait(LIMIT_S), [line.rstrip() for line in screen.display if line.strip()]
-
-
-LEADER = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C reaches this process
-from perennial.cli.main import main
-main()
-"""
+    """The exit status of a command on a terminal, and the lines of its last screen."""
+    found = record(service.url, "pk_x", *arguments, typed=typed)
+    return found.status, found.last
 
 
 def test_ctrl_c_leaves_one_bar_and_a_command_that_can_be_copied(service: stub.Stub) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +31,7 @@ class Hub:
         digests: (repository, file) → the digest that it names in place of the true one.
         stall_at: a file is sent up to this byte, and then nothing until `go_on`.
         cut_at: a connection is closed there, once.
+        close: stops it, so that nothing answers.
         gets: (repository, first byte) of each request for a file's bytes, in order.
     """
 
@@ -43,6 +44,7 @@ class Hub:
     go_on: threading.Event = field(default_factory=threading.Event)
     gets: list[tuple[str, int]] = field(default_factory=list)
     tokens: list[tuple[str, str | None]] = field(default_factory=list)
+    close: Callable[[], None] = lambda: None
 
     @property
     def url(self) -> str:
@@ -69,12 +71,17 @@ def running() -> Iterator[Hub]:
     server.daemon_threads = True
     hub.port = server.server_address[1]
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield hub
-    finally:
+
+    def close() -> None:
         hub.go_on.set()
         server.shutdown()
         server.server_close()
+
+    hub.close = close
+    try:
+        yield hub
+    finally:
+        close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,6 +12,8 @@ from perennial._sync.stream import followed
 from perennial._sync.waiting import sleep
 from perennial.bars import shown_job
 from perennial.errors import (
+    BaseFailed,
+    BaseUnavailable,
     GateHeld,
     JobCancelled,
     JobEnded,
@@ -25,7 +27,7 @@ from perennial.guard import echoed, path, whole_number
 from perennial.retry import may_come_back
 from perennial.shapes import read_as
 from perennial.text import one_line
-from perennial.words import held
+from perennial.words import held, lacks_base
 
 NOT_MODIFIED = 304
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
@@ -96,6 +98,7 @@ class JobHandle:
         Raises:
             GateHeld, JobRejected, JobFailed, JobCancelled: how it ended instead.
             WaitTimeout: it has not ended in time; it goes on.
+            BaseUnavailable: it waits for the weights of its model's base, which could not be brought; it is kept.
             ServiceUnreachable, Unavailable: nothing has answered for three minutes; the job goes on.
         """
         until = None if timeout is None else time.monotonic() + timeout
@@ -109,11 +112,14 @@ class JobHandle:
                     if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last
+                    show.away(time.monotonic() - heard)
                 if job is not last or job.is_terminal:
                     show(job)
                     last = job
                 if job.is_terminal:
                     break
+                if (lacking := lacks_base(job)) is not None:
+                    raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
                     raise WaitTimeout(_still(job, timeout))
                 sleep(pause)
@@ -139,6 +145,8 @@ class JobHandle:
         if job.state == "succeeded":
             return None
         said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
+        if job.kind == "fetch" and job.state == "failed":
+            return BaseFailed(said, job)
         kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
         return kinds.get(job.state, JobFailed)(said, job)
 

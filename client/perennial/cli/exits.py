@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from perennial.errors import (
+    BaseUnavailable,
     ConfigError,
     Forbidden,
     GateHeld,
@@ -34,6 +35,7 @@ class Exit(IntEnum):
     FAILED = 12
     CANCELLED = 13
     STILL_RUNNING = 14
+    NO_BASE = 15
     INTERRUPTED = 130
 
 
@@ -49,12 +51,14 @@ MEANINGS = {
     Exit.FAILED: "the job failed",
     Exit.CANCELLED: "the job was cancelled",
     Exit.STILL_RUNNING: "the job is still running after `--timeout`; it goes on",
+    Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is kept, and waits",
     Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
 }
 """What each says, as the documentation and `perennial --help` have it."""
 _STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
     (GateHeld, Exit.HELD),
     (Rejected, Exit.REJECTED),
+    (BaseUnavailable, Exit.NO_BASE),
     (JobFailed, Exit.FAILED),
     (JobCancelled, Exit.CANCELLED),
     (WaitTimeout, Exit.STILL_RUNNING),

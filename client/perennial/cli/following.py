@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perennial.bars import share, state
+from perennial.cli.beat import JobLines
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
-from perennial.errors import ServiceUnreachable, Unavailable, WaitTimeout
+from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
-from perennial.words import by_commands, compared, found_in, left_out
+from perennial.words import by_commands, compared, found_in, lacks_base, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
     from perennial.types import Job, Task
+
+LOOK_S = 1.0
+"""Between two looks at a job that waits for its base."""
 
 
 def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
@@ -25,16 +30,11 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
     Raises:
         JobEnded: it did not end as it should; what is printed is complete.
         Detached: Ctrl-C; the job goes on.
+        BaseUnavailable: it waits for a base that could not be brought; a note says how to come back.
         ServiceUnreachable, Unavailable: for some minutes nothing answered; a note says how to come back.
         WaitTimeout: it goes on; a note says the same.
     """
-    try:
-        job = handle.wait(timeout, progress=True if sys.stderr.isatty() else _Lines(), check=False)
-    except KeyboardInterrupt:
-        raise Detached(came_away(handle.id)) from None
-    except (ServiceUnreachable, Unavailable, WaitTimeout) as away:
-        away.add_note(came_away(handle.id).strip())
-        raise
+    job = wait(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
     for warning in _new_warnings(handle, job, task):
         complain(f"warning: {by_commands(warning)}")
@@ -45,6 +45,30 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
         raise error
     if not shell.is_json:
         told(client, job, task)
+
+
+def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
+    """Wait for a job, which is shown meanwhile, and return it as it ended.
+
+    Raises:
+        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow`.
+    """
+    try:
+        with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
+            return handle.wait(timeout, progress=progress, check=False)
+    except KeyboardInterrupt:
+        raise Detached(came_away(handle.id)) from None
+    except BaseUnavailable as lacking:
+        if shell.is_json and handle.job is not None:
+            document(handle.job)
+        lacking.add_note(_then(handle.id))
+        raise
+    except WaitTimeout as late:
+        late.add_note(_come_back(handle.id))
+        raise
+    except (ServiceUnreachable, Unavailable) as away:
+        away.add_note(came_away(handle.id).strip())
+        raise
 
 
 def learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
@@ -65,25 +89,47 @@ def stream_events(shell: Shell, handle: JobHandle) -> None:
     """Every event of a job as a line of JSON, until it has ended.
 
     Raises:
-        JobEnded, Detached: as `follow`.
+        JobEnded, Detached, BaseUnavailable: as `follow`.
     """
     try:
+        _wait_for_base(handle)
         for event in handle.events():
             line(event)
     except KeyboardInterrupt:
         raise Detached(came_away(handle.id)) from None
+    except BaseUnavailable as lacking:
+        lacking.add_note(_then(handle.id))
+        raise
     error = handle.ending(handle.refresh())
     if error is not None:
         raise error
 
 
+def _wait_for_base(handle: JobHandle) -> None:
+    """Wait until a job's model has its base: a job that waits for it has no events. Raises BaseUnavailable."""
+    with JobLines() as lines:
+        while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
+            job = handle.refresh()
+            lines(job)
+            if (lacking := lacks_base(job)) is not None:
+                raise BaseUnavailable(lacking)
+            time.sleep(LOOK_S)
+
+
+def _then(job: str) -> str:
+    """What is said of a batch whose base is missing."""
+    word = shell_word(job)
+    return f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs cancel {word}"
+
+
 def came_away(job: str) -> str:
     """What is said after Ctrl-C."""
+    return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
+
+
+def _come_back(job: str) -> str:
     word = shell_word(job)
-    return (
-        f"\nJob {word} goes on. Come back with: perennial jobs watch {word}\n"
-        f"End it with: perennial jobs cancel {word}"
-    )
+    return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
 
 
 def told(client: Perennial, job: Job, task: Task | None) -> None:
@@ -105,18 +151,3 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
         say(f"  {one_line(text)}")
     for text in found_in(task) if task else ():
         say(f"  data: {by_commands(text)}")
-
-
-class _Lines:
-    """Without a terminal: a line on standard error at each change of state or phase."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def __call__(self, job: Job) -> None:
-        now = state(job)
-        if now != self._last:
-            self._last = now
-            done = f" ({share(job):.0%})" if job.state == "running" and share(job) else ""
-            why = f": {by_commands(job.waiting_for.detail)}" if job.waiting_for else ""
-            complain(one_line(f"{job.id} {now}{done}{why}"))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perennial import words
-from perennial.bars import share, state
+from perennial.bars import left, share, state
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.following import came_away, follow, stream_events
@@ -53,7 +53,6 @@ def show(shell: Shell, job: str) -> None:
 
 
 def _show(job: Job) -> None:
-    eta = None if job.progress.eta_s is None else f"{job.progress.eta_s:.0f} s"
     rows = [
         ("job", job.id),
         ("kind", job.kind),
@@ -61,7 +60,7 @@ def _show(job: Job) -> None:
         ("task", job.task),
         ("state", state(job)),
         ("done", f"{share(job):.0%}"),
-        ("to go", None if job.is_terminal else eta),
+        ("to go", left(job) or None),
         ("version", job.version),
         *recipe_rows(job.recipe),
         ("created", when(job.created_at)),

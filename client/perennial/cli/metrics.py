@@ -6,6 +6,7 @@ import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
+from perennial.cli.marks import Standing
 from perennial.cli.output import complain, fields, is_terminal, say
 
 FITTING = 6
@@ -22,7 +23,8 @@ FITTING = 6
 )
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
     """How good each version (row) is on each task (column), and the figures of one version."""
-    found = shell.client().metrics.retrieve(model, version)
+    client = shell.client()
+    found = client.metrics.retrieve(model, version)
 
     def show() -> None:
         columns = found.columns
@@ -31,13 +33,19 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
         if len(shown) < len(columns):
             complain(f"The newest {len(shown)} of {len(columns)} tasks; --json has all.")
         pairs = list(zip(found.rows, found.accuracy_matrix, strict=True))[-last:]
-        rows = [(row.version, row.status, *cells[len(columns) - len(shown) :]) for row, cells in pairs]
+        where = Standing.of(client.models.retrieve(model).aliases) if is_free else Standing(None, None)
+        rows = [
+            (where.marked(row.version), row.status, *cells[len(columns) - len(shown) :])
+            for row, cells in pairs
+        ]
         headings = ("version", "status", *(f"task {column.task}" for column in shown))
         shell.form.write(headings, rows, "Nothing was measured yet.")
         if not is_free:
             return
         summary = found.summary
-        say(f"Version {found.version}:")
+        if where.legend():
+            say(where.legend())
+        say(f"Version {found.version}{where.words(found.version)}:")
         fields(
             [
                 ("mean accuracy (ACC)", summary.acc),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from perennial import words
 from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.following import wait
 from perennial.cli.groups import Commands
 from perennial.cli.output import Cell, confirm, fields, say, size, when
 from perennial.cli.rebase import rebase
@@ -17,6 +18,9 @@ from perennial.cli.states import WAITS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import ListedModel, Model
+
+if TYPE_CHECKING:
+    from perennial import Perennial
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 STOP = click.Choice(["stop", "continue"])
@@ -181,15 +185,29 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.')
 @click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
+@click.option("--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there.")
 @_fields()
-def create(shell: Shell, name: str, scenario: str, exist_ok: bool, **values: Any) -> None:
+def create(shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any) -> None:
     """Make a model. Only its NAME is required."""
     said = _said(values)
     for field in ("architecture", "base"):
         if said.get(field, "").startswith("{"):
             said[field] = json_value(said[field])
-    model = shell.client().models.create(name, scenario, exist_ok=exist_ok, **said)  # type: ignore[arg-type]
+    client = shell.client()
+    model = client.models.create(name, scenario, exist_ok=exist_ok, **said)  # type: ignore[arg-type]
+    if is_awaited and model.job is not None:
+        model = _with_base(shell, client, model, model.job)
     shell.answer(model, lambda: _show(model))
+
+
+def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+    """Wait for the job that brings a new model's base. Raises JobEnded: it could not."""
+    handle = client.job(job)
+    error = handle.ending(wait(shell, handle))
+    if error is not None:
+        error.add_note(f"Model {one_line(model.name)} is made, without its base.")
+        raise error
+    return client.models.retrieve(model.id)
 
 
 @command("show", models)
@@ -220,12 +238,15 @@ def _show(model: Model) -> None:
         ("aliases", aliases),
         ("production", production),
         ("state", model.state),
+        ("job", model.job),
         ("created", when(model.created_at)),
     ]
     fields(rows)
     off = [name for name in CHECKS if limits.get(name) is None]
     if off:
         say(f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks on)")
+    if model.job is not None and not model.attention:
+        say(f"Its base is being fetched. Follow that with: perennial jobs watch {shell_word(model.job)}")
     for warning in model.warnings:
         say(f"warning: {words.by_commands(warning)}")
     for entry in model.attention:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,8 @@ WIDTH = 80
 """Columns of a terminal that does not say."""
 LONGEST_NAME = 32
 """Characters of a first column that is not broken: ids are no longer."""
+_UNBROKEN = "\x00"
+"""Stands for a space at which a line is not broken; no printable text has it."""
 Cell = str | int | float | bool | None
 
 
@@ -111,14 +114,15 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
     before, colon, typed = rest.rpartition(": perennial ")
     if colon and len(text) > width:  # a command stays whole, so it gets a line of its own
         return f"{_fold(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
+    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", _UNBROKEN), rest)
     return textwrap.fill(
-        rest,
+        whole,
         width,
         initial_indent=indent,
         subsequent_indent=indent + hanging,
         break_long_words=False,
         break_on_hyphens=False,
-    )
+    ).replace(_UNBROKEN, " ")
 
 
 def document(value: Any) -> None:

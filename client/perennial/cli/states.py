@@ -20,7 +20,11 @@ JOBS: dict[str, str] = {
     "held": "succeeded",
     "waiting": "queued",
     **dict.fromkeys(
-        ("train", "consolidate", "evaluate", "measure", "inspect", "load", "export", "check"), "running"
+        (
+            *("prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish"),
+            *("fetch", "load", "export", "check"),
+        ),
+        "running",
     ),
 }
 """What `perennial.bars.state` says of a job, and the state that the service knows it by."""

@@ -7,13 +7,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from perennial.bars import shown_listing
+from perennial.cli.beat import SentLines
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow, learned
 from perennial.cli.output import complain, fields, say
@@ -94,20 +95,22 @@ def submit(
                 source = source_of(path, known_classes=known, **chosen)
         told = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
-            report = client.tasks.check(model, source, recipe=recipe, again=again, progress=is_shown)
+            with nullcontext(True) if is_shown else SentLines() as sent:
+                report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
             shell.answer(report, lambda: _report(model, report))
             return
         label = name or (None if batch == "-" else _label(batch))
-        handle = client.submit(
-            model,
-            source,
-            name=label,
-            recipe=recipe,
-            drop_duplicates=drop_duplicates,
-            again=again,
-            keep_conflicts=keep_conflicts,
-            progress=is_shown,
-        )
+        with nullcontext(True) if is_shown else SentLines() as sent:
+            handle = client.submit(
+                model,
+                source,
+                name=label,
+                recipe=recipe,
+                drop_duplicates=drop_duplicates,
+                again=again,
+                keep_conflicts=keep_conflicts,
+                progress=sent,
+            )
         if isinstance(source, PackedSource):  # what was found while it was sent
             for warning in source.warnings:
                 if warning not in told:
@@ -118,8 +121,10 @@ def submit(
             learned(shell, client, handle)
             return
         detach = detach and not (handle.job and handle.job.is_terminal)  # of a held one all is known
+    waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
     for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
-        complain(f"warning: {by_commands(warning)}")
+        if warning != waits:  # which is told when it is followed
+            complain(f"warning: {by_commands(warning)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
     if not detach:

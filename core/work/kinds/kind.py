@@ -20,6 +20,7 @@ class Work:
         folder: scratch space of this attempt; the worker deletes it.
         must_stop: whether to stop now: cancelled, paused, taken away, out of time, or the worker shuts down. Ask often.
         progress: tell how far it is: (phase, done, in all). Written at most once a second.
+        begin: tell that a phase begins whose steps are not counted.
         train: run the learning process on a specification file and publish what it made, or say how else it ended.
         process: run a job process on a specification file; the folder that it made, or None: it ended otherwise, and
             the end of the job is written already.
@@ -32,6 +33,7 @@ class Work:
     folder: Path
     must_stop: Callable[[], bool]
     progress: Callable[[str, int, int], None]
+    begin: Callable[[str], None]
     train: Callable[[Path], None]
     process: Callable[[Path], Path | None]
 

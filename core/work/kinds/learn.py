@@ -16,6 +16,7 @@ def _run(work: Work) -> None:
         _decode(work)
     if work.must_stop():
         raise Stopped
+    work.begin("prepare")
     spec = prepare(work.db, work.store, work.claim, work.settings, work.folder / "job")
     hit("prepare-done")
     if work.must_stop():

@@ -25,6 +25,10 @@ from core.line import words
             "Or learn it as it is with “Learn it again…”.",
         ),
         ("Put it there, and send POST /v1/jobs/job_1/retry.", "Put it there, and press “Try again”."),
+        (
+            f"Mend that, and {words.fetch_again('job_1')}. Batches wait.",
+            "Mend that, and bring them again. Batches wait.",
+        ),
         ("Retry its job: POST /v1/jobs/job_1/retry", "Retry its job"),
         (
             "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page.",

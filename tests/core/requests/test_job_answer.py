@@ -9,7 +9,8 @@ ROW = JobRow(
     id="job_1", owner_id="own_1", model_id="mdl_1", task_id="tsk_1", task_number=1, state="running", revision=1,
     attempt=1, progress={"phase": "train"}, error=None, version=None, recipe={}, retry_of=None, warnings=[],
     created_at=1.0, started_at=2.0, finished_at=None, kind="learn", report=None, outcome=None, stop_task=None,
-    base=None, wants_gpus=None, resume_on=None, device_seen=None,
+    base=None, base_job=None, base_revision=None, base_progress=None, base_error=None,
+    wants_gpus=None, resume_on=None, device_seen=None,
 )  # fmt: skip
 
 

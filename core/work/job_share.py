@@ -1,0 +1,172 @@
+"""The share of a whole job that is done, and the seconds that it still takes: its phases, weighed by what they cost.
+
+A job keeps the seconds of its phases beside its progress. The next job of the same kind and model expects the same,
+by the number of its images; the first one of a model by what phases cost in general. Nothing in here reads a clock.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.kinds import Kind
+from core.db.states import State
+from core.db.tables import Job, Task
+from core.protocol.progress import Progress
+
+USUAL_S: Mapping[str, Mapping[str, float]] = {
+    Kind.LEARN: {
+        "validate": 6.0,
+        "prepare": 4.0,
+        "measure": 8.0,
+        "inspect": 6.0,
+        "train": 60.0,
+        "consolidate": 6.0,
+        "evaluate": 8.0,
+        "publish": 2.0,
+    },
+    Kind.EXPORT: {"load": 4.0, "export": 10.0, "check": 10.0},
+    Kind.FETCH: {"fetch": 20.0},
+    Kind.VALIDATE: {"validate": 10.0},
+}
+"""The phases of each kind of job in their order, and seconds of a small one of which nothing is known."""
+CLOSED_FORM_S: Mapping[str, float] = {
+    "validate": 4.0,
+    "prepare": 6.0,
+    "measure": 40.0,
+    "inspect": 3.0,
+    "train": 1.0,
+    "consolidate": 35.0,
+    "evaluate": 6.0,
+    "publish": 2.0,
+}
+"""The same of a job that learns in closed form: its images pass the network while it measures."""
+BY_IMAGES = frozenset({"validate", "measure", "inspect", "train", "consolidate"})
+"""Phases that take longer for a batch of more images."""
+MOST_DONE = 0.99
+"""Of a job that has not ended."""
+LEAST_SHARE = 0.005
+"""Of a phase that cost nothing the last time: it may take long this time."""
+LEAST_S = 2.0
+"""Seconds after which the pace of a job says something."""
+MOST_RATIO = 10.0
+"""Between two batches: beyond it, the earlier job says nothing more."""
+LOOKED_AT = 5
+"""Newest jobs among which one of the same method is looked for."""
+
+
+def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
+    """Return the seconds to expect of each phase, in order, and whether they were measured.
+
+    Args:
+        phase: that the job begins with; those before it are left out.
+    """
+    usual = CLOSED_FORM_S if _is_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
+    if phase not in usual:
+        return {phase: 1.0}, False
+    phases = list(usual)[list(usual).index(phase) :]
+    last = _read_last(session, job)
+    if last is None:
+        return {name: usual[name] for name in phases}, False
+    costs, recipe, images = last
+    by_images = _ratio(_images_of(session, job.task_id), images)
+    ratios = dict.fromkeys(BY_IMAGES, by_images)
+    ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
+    found = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
+    least = LEAST_SHARE * (sum(found.values()) or 1.0)
+    return {name: round(max(least, seconds), 3) for name, seconds in found.items()}, True
+
+
+def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
+    """Whether a job learns without steps."""
+    method = recipe.get("method", {})
+    return method.get("name") == "analytic" and not method.get("adapt")
+
+
+def _ratio(now: float, then: float) -> float:
+    """How many times as much it is now, within bounds; 1 where one of them is not known."""
+    return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
+
+
+def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
+    """The seconds by phase, the recipe and the images of the newest job of the kind, model and method that has
+    succeeded."""
+    query = select(Job.progress, Job.recipe, Job.task_id).where(
+        Job.model_id == job.model_id,
+        Job.kind == job.kind,
+        Job.state == str(State.SUCCEEDED),
+        Job.id != job.id,
+    )
+    method = dict(job.recipe).get("method")
+    for progress, recipe, task_id in session.execute(query.order_by(Job.id.desc()).limit(LOOKED_AT)):
+        costs = Progress.from_json(progress or {}).costs
+        if costs and recipe.get("method") == method:
+            return costs, recipe, _images_of(session, task_id)
+    return None
+
+
+def _images_of(session: Session, task_id: str | None) -> int:
+    classes = None if task_id is None else session.scalar(select(Task.classes).where(Task.id == task_id))
+    return sum((classes or {}).values())
+
+
+def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Progress:
+    """The newest progress with the seconds since it was last heard of, which belong to the phase of before.
+
+    Time without a worker belongs to none.
+    """
+    costs = dict(before.costs or {})
+    if before.phase is not None and before.heard_at is not None and before.fence == fence:
+        costs[before.phase] = round(costs.get(before.phase, 0.0) + max(0.0, now - before.heard_at), 3)
+    return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
+
+
+def with_share(before: Progress, newest: Progress) -> Progress:
+    """The newest progress with the share of the whole job that is done and the seconds left.
+
+    Args:
+        newest: with its phase, costs and expected costs.
+    """
+    expected, costs, phase = newest.expected or {}, newest.costs or {}, newest.phase
+    if phase not in expected:
+        return newest
+    names = list(expected)
+    past, later = names[: names.index(phase)], names[names.index(phase) + 1 :]
+    spent, cost = costs.get(phase, 0.0), expected[phase]
+    counted = newest.step is not None and bool(newest.total_steps)
+    of_phase = _counted_share(newest) if counted else 1 - math.exp(-spent / cost)
+    share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
+    done = max(before.done or 0.0, min(MOST_DONE, share))
+    pace = _pace(newest, past, phase if counted else None, of_phase)
+    left = None
+    if pace is not None:
+        if not counted:
+            phase_left = max(0.0, cost * pace - spent)
+        elif of_phase and spent >= LEAST_S:
+            phase_left = spent * (1 - of_phase) / of_phase
+        else:
+            phase_left = cost * pace * (1 - of_phase) if newest.eta_s is None else float(newest.eta_s)
+        left = round(phase_left + pace * sum(expected[name] for name in later), 1)
+    return newest.model_copy(update={"done": round(done, 4), "left_s": left})
+
+
+def _counted_share(progress: Progress) -> float:
+    assert progress.step is not None and progress.total_steps
+    return min(1.0, max(0.0, progress.step / progress.total_steps))
+
+
+def _pace(newest: Progress, past: list[str], phase: str | None, of_phase: float) -> float | None:
+    """Seconds that this job takes for one that was expected; None: not known yet.
+
+    Args:
+        phase: the one under way, where its steps are counted; of_phase: its share that is done.
+    """
+    expected, costs = newest.expected or {}, newest.costs or {}
+    planned, spent = sum(expected[name] for name in past), sum(costs.get(name, 0.0) for name in past)
+    if phase is not None:
+        planned, spent = planned + expected[phase] * of_phase, spent + costs.get(phase, 0.0)
+    if planned and spent >= LEAST_S:
+        return spent / planned
+    return 1.0 if newest.is_measured else None
