@@ -19,13 +19,15 @@ class _Strict(Document):
 
 class EarlierTask(_Strict):
     """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it
-    is kept; `answers`: what the parent answers there, and `features` by its backbone, if they are stored."""
+    is kept; `answers`: what the parent answers there, and `features` by its backbone, if they are stored;
+    `traces`: hashes of its images, if it keeps them."""
 
     number: int
     classes: list[str]
     held_out: Path | None = None
     answers: Path | None = None
     features: Path | None = None
+    traces: Path | None = None
 
 
 class SpecTask(EarlierTask):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.errors import Rejected
 from core.ingest import contradictions, near
-from core.ingest.near import MOST_BITS, Hashes, Rows, distances
 from core.ingest.traces import Traces, read_traces, write_traces
+from core.near import MOST_BITS, Hashes, Rows, distances
 from core.protocol.report import BatchReport
 
 
