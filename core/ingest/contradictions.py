@@ -159,10 +159,7 @@ def require_none(report: BatchReport) -> None:
     if said is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
-    advice = (
-        "Correct the batch and send it again; to learn it as it is, send it with -o conflicts=keep "
-        "(?conflicts=keep)."
-    )
+    advice = "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
     if tasks:
         named = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {', '.join(map(str, tasks[:5]))}"
         advice += (

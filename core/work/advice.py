@@ -4,7 +4,6 @@ Advice is given once: the versions that come from the one that gave it are silen
 that hold and were advised on are kept beside each version, so that the next looks at its parent alone.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,7 @@ from core.line.coverage import taught
 from core.line.row import row_of
 from core.protocol.figures import Baseline
 from core.recipe.passes import BASE_SIZE, pass_of
+from core.steps import Step
 from core.work.confused_pairs import ConfusedPair
 
 FAR = Fraction(1, 10)
@@ -224,10 +224,10 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
-    body = json.dumps({"base": imagenet_base.NAME})
+    begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
-        f"POST /v1/models/{model.name}/rebase {body}. A pass over the {images:,} images of its tasks takes about "
+        f"{begin}. A pass over the {images:,} images of its tasks takes about "
         f"{max(1, round(seconds)):,} s of one core there."
     )
 
