@@ -88,7 +88,8 @@ class Looker:
             )
             self.alive()
         held_out = self._held_out(spec.task)
-        found["findings"] = findings(found, len(data), 0 if held_out is None else len(held_out))
+        others = 0 if held_out is None else len(held_out)
+        found["findings"] = findings(found, len(data), others, spec.settled)
         return found
 
     def _parent(self) -> Parent:

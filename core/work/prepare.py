@@ -26,9 +26,11 @@ from core.line.coverage import taught
 from core.line.sure import sure_of
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.architecture import Architecture, Image
+from core.protocol.data_report import FindingKind
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.protocol.manifest import TOTALS
 from core.protocol.recipe import Recipe
+from core.protocol.report import BatchReport
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -114,6 +116,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
+            settled=_settled(report),
             sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
@@ -124,6 +127,12 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path
+
+
+def _settled(report: BatchReport) -> list[FindingKind]:
+    """Findings that hold a batch no more: a person has learned it as it is, or sent it with its contradictions."""
+    kept: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    return sorted(kept | set(report.get("settled", [])))
 
 
 def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
