@@ -58,6 +58,11 @@ OPERATIONS = (
         "“Promote…”",
     ),
     Operation(
+        "PUT",
+        "models/{model}/aliases/{alias}",
+        "promote {model} {version} --alias {alias} [--reason {reason}]",
+    ),
+    Operation(
         "POST", "models/{model}/aliases/production/follow", "follow {model}", "“Let production follow”"
     ),
     Operation(
@@ -118,8 +123,9 @@ OPERATIONS = (
     Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
     Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
     Operation("GET", "uploads", "uploads list"),
-    Operation("POST", "uploads", "submit {model} BATCH", "“Submit a batch”"),
+    Operation("POST", "uploads", "submit MODEL BATCH", "“Submit a batch”"),
     Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
+    Operation("PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"),
 )
 
 
@@ -172,10 +178,8 @@ class Step:
 
         def fill(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
-            if value is None:
-                return hole[1].upper()
-            if hole[1] == "reason" and value == LEFT_OPEN:
-                return WHY
+            if value is None or value == LEFT_OPEN:
+                return WHY if hole[1] == "reason" else hole[1].upper()
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
         def keep(chunk: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ _LEFT_OUT = (
         "“Send the next batch so…”",
     ),  # earlier releases
     (re.compile(r'give a reason: \{"version": \d+, "reason": "…"\}'), "give a reason"),
+    (re.compile(r"\?task="), "its number"),
     (re.compile(r'send \{"missing": "allow"\}'), "say so there"),
 )
 """What the API says beside requests, and what a page says."""
@@ -69,4 +70,7 @@ def _button(step: Step) -> str | None:
         return "“Send the next batch so…”"
     if step.path.endswith("/retry") and step.body is None:
         return "“Try again”"
-    return step.as_button()
+    if (button := step.as_button()) is not None:
+        return button
+    command = step.as_command()
+    return None if command is None else f"the command {command}"

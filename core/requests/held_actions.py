@@ -20,6 +20,11 @@ WITH_IMAGES = ("er", "er-ace", "der", "der++", "gem", "a-gem")
 GENTLE: RecipePatch = {"method": {"name": "lwf"}, "depth": 1}
 """Learn the head alone, held to what the version before answers."""
 HEAD_ALONE: RecipePatch = {"depth": 1}
+MORE = 5
+"""Times as many epochs for a version that learned too little."""
+_MOST_EPOCHS = 10_000
+_WEAK = {"min_new_task", "min_acc", "learned_nothing", "min_coverage"}
+"""Checks of a version that learned too little; the others are of one that lost something."""
 _OF_DATA = {"data_report", "resources", "seed"}
 """What a recipe says that cannot be why a version forgot."""
 
@@ -72,14 +77,18 @@ def _mend(
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
         return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
-    method, depth = job.recipe["method"]["name"], job.recipe.get("depth")
-    if depth == 1:
+    method = job.recipe["method"]["name"]
+    if method not in (*PLAIN, *WITH_IMAGES):
         return []
-    gentle = GENTLE if method in PLAIN else HEAD_ALONE if method in WITH_IMAGES else None
-    if gentle is None:
+    if failed <= _WEAK:
+        patch: RecipePatch = {"epochs": min(MORE * job.recipe["epochs"], _MOST_EPOCHS)}
+        title = f"Learn task {task.number} again in {MORE} times as many epochs"
+    elif job.recipe["depth"] == 1:
         return []
-    title = f"Learn task {task.number} again in the head alone, which changes less"
-    return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": gentle})]
+    else:
+        patch = GENTLE if method in PLAIN else HEAD_ALONE
+        title = f"Learn task {task.number} again in the head alone, which changes less"
+    return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})]
 
 
 def make_retry(task: Task, job: Job) -> ActionOut:

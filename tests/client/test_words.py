@@ -34,6 +34,10 @@ from perennial.words import by_commands, compared, duration, left_out, reasons, 
         ),
         ("POST /v1/models/b/rebase/finish puts a back", "`perennial models rebase b --back` puts a back"),
         ("GET /v1/models/a/rebase says", "`perennial models rebase a --status` says"),
+        (
+            "PUT /v1/models/a/aliases/staging can put it on version 1.",
+            "`perennial promote a VERSION --alias staging` can put it on version 1.",
+        ),
         ("say so with ?one_class=true, which", "say so with -o one_class=true, which"),
         ('PATCH /v1/webhooks/whk_1 {"enabled": true} first', "`perennial webhooks enable whk_1` first"),
         (
@@ -56,7 +60,7 @@ def test_a_request_is_told_as_the_command_that_makes_it(said: str, told: str) ->
     assert by_commands(said) == told
 
 
-@pytest.mark.parametrize("said", ["PUT /v1/models/a/aliases/staging", "POST /v1/models {…}", "No request."])
+@pytest.mark.parametrize("said", ["PUT /v1/models/a/thing", "POST /v1/models {…}", "No request."])
 def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
     assert by_commands(said) == said
 

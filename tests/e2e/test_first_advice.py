@@ -63,6 +63,18 @@ def test_a_version_that_forgot_is_mended_by_the_first_request(
     assert after > before + 0.05
 
 
+def test_a_version_that_learned_too_little_is_mended_by_the_first_request(client: Rest) -> None:
+    once = {"method": "finetune", "epochs": 1, "batch_size": 8}
+    make_model(client, "first-weak", recipe=once, gate={"checks": "off", "min_new_task": 0.8})
+    small.learn(client, "first-weak", small.WEEKS[0])
+    action = first_action(client, "first-weak")
+    assert action["body"] == {"recipe": {"epochs": 5}}
+    mended = follow(client, action)
+    assert mended["status"] == "published"
+    before, after = (accuracy(client, "first-weak", version) for version in (1, 2))
+    assert after > before + 0.05
+
+
 def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
