@@ -27,6 +27,7 @@ def advised(client: Rest, model: str, version: int, begins: str) -> list[Step]:
     return [step for _, _, step in find_steps(text)]
 
 
+@pytest.mark.campaign
 def test_rebalancing_the_next_batch_makes_up_for_a_biased_head(client: Rest) -> None:
     recipe = {"method": {"name": "er", "buffer": 60}, "epochs": 2, "batch_size": 8}
     shares = {}
@@ -40,6 +41,7 @@ def test_rebalancing_the_next_batch_makes_up_for_a_biased_head(client: Rest) -> 
     assert shares["biased-mended"] > shares["biased-left"] + 0.1
 
 
+@pytest.mark.campaign
 def test_going_back_from_collapsed_features_brings_the_accuracy_back(client: Rest) -> None:
     replay = {"method": {"name": "er", "buffer": 100}, "epochs": 20, "batch_size": 8}
     make_model(client, "wrecked-followed", replay)

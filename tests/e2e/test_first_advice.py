@@ -64,9 +64,9 @@ def test_a_version_that_forgot_is_mended_by_the_first_request(
 
 
 def test_a_version_that_learned_too_little_is_mended_by_the_first_request(client: Rest) -> None:
-    once = {"method": "finetune", "epochs": 1, "batch_size": 8}
+    once = {"method": "finetune", "epochs": 1, "batch_size": 8, "optimizer": {"lr": 0.03}}
     make_model(client, "first-weak", recipe=once, gate={"checks": "off", "min_new_task": 0.8})
-    small.learn(client, "first-weak", small.WEEKS[0])
+    small.learn(client, "first-weak", small.WEEKS[4])
     action = first_action(client, "first-weak")
     assert action["body"] == {"recipe": {"epochs": 5}}
     mended = follow(client, action)
