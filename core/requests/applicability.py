@@ -97,7 +97,7 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
             f"{after} answers from sums over every batch, and {start.name} was learned by {before}, which keeps none: "
             f"none of the classes so far would be known. Take {before} for this batch, "
             f"{f'{start.instead}, ' if start.instead else ''}learn the batches of {before} again by {after} after a "
-            f"rollback (POST …/tasks/{{number}}/relearn), or start a new model",
+            "rollback, or start a new model",
         )
 
 

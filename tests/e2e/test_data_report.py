@@ -119,7 +119,7 @@ def test_a_held_batch_is_rejected_with_what_was_found_and_what_to_send(site: Sit
     assert (job.state, job.error.code) == ("rejected", "data-held")
     assert "may have a wrong label" in job.error.detail
     body = json.dumps({"recipe": {**OVERRIDE, "data_report": "warn"}})
-    assert f"POST /v1/jobs/{job.id}/retry with {body}" in job.error.detail
+    assert f"POST /v1/jobs/{job.id}/retry {body}" in job.error.detail
     assert site.held.standing == "rejected" and site.held.can_relearn
 
 
