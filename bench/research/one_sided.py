@@ -3,9 +3,9 @@
     python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases even,several]
 
 DIR holds `mnist` and `cifar100`. The product's job learns the batches of a case one after the other, by the recipe of a
-new model. In the last one known classes come alone, with 120 images of one of them. The table shows the mean accuracy over
-the known classes on held-out images, before → after the last batch: the mean over the draws of images and of the large
-class, and in brackets the largest loss of a draw. Features of a backbone that no step moves are computed once and kept.
+new model. In the last one known classes come alone, with 120 images of one of them. The table shows the mean accuracy
+over the known classes on held-out images, before → after the last batch: the mean over the draws of images and of the
+large class, and in brackets the largest loss of a draw. Features of a backbone that no step moves are computed once.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from core.learn.precision import Inputs
 from core.learn.state import load_tensors, save_tensors
 from core.protocol.manifest import PER_TASK, REST
 from core.recipe.resolve import resolve
-from core.recipe.start import recipe_of
+from core.recipe.start import new_recipe
 
 Json = dict[str, Any]
 FEW, BULK = 6, 120
@@ -186,7 +186,7 @@ class Start:
         architecture = (
             imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.packaged().architecture
         )
-        self._recipe = resolve(catalogue(), "class", recipe_of(catalogue(), patch, name)).recipe
+        self._recipe = resolve(catalogue(), "class", new_recipe(catalogue(), patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
             "architecture": architecture,
