@@ -2095,6 +2095,7 @@ class Recipe(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None
@@ -2138,6 +2139,7 @@ class RecipePatch(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None
