@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sklearn.datasets
@@ -38,6 +38,7 @@ from core.learn.methods.registry import METHODS
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors, save_tensors
+from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import PER_TASK, REST
 from core.recipe.resolve import resolve
 from core.recipe.start import new_recipe
@@ -186,7 +187,8 @@ class Start:
         architecture = (
             imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.packaged().architecture
         )
-        self._recipe = resolve(catalogue(), "class", new_recipe(catalogue(), patch, name)).recipe
+        known = cast(Catalogue, catalogue())
+        self._recipe = resolve(known, "class", new_recipe(known, patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
             "architecture": architecture,
@@ -249,7 +251,7 @@ class Start:
         pixels = torch.stack([self._decode(content) for content, _ in images])
         labels = torch.tensor([present.index(c) for _, c in images])
         save_tensors({"images": pixels, "labels": labels}, out / "train.safetensors")
-        spec = {
+        spec: Json = {
             **self._model,
             "task": {
                 "number": number,

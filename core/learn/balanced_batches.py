@@ -28,7 +28,7 @@ def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
     if not (ctx.recipe.balanced_batches and method.replays) or ctx.first or ctx.scenario == "task":
         return 1.0
     before = ctx.weights_at("update_start").get(HEAD)
-    present = labels.unique()  # type: ignore[no-untyped-call]
+    present: Tensor = labels.unique()  # type: ignore[no-untyped-call]
     if before is None or int(present.max()) >= before.shape[0]:
         return 1.0
     return present.numel() / len(ctx.network.classes)
