@@ -2111,6 +2111,7 @@ class Recipe(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None
@@ -2154,6 +2155,7 @@ class RecipePatch(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None

@@ -65,7 +65,7 @@ def asked_model(
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
-    recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)
+    recipe = start.new_recipe(catalogue, stored(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _classes(scenario, given.get("classes"))

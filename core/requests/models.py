@@ -196,6 +196,8 @@ def _change_recipe(
     recipe = {} if given is None else stored(given, row.recipe)
     if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
         recipe = start.recipe_of(catalogue, recipe, row.base)
+    if start.BALANCED.keys() <= row.recipe.keys():
+        recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
     resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
     warnings = check_next_task(session, catalogue, row, line.start_of(session, row), resolved.recipe)
     work = work_of(session, row, row.next_task)
