@@ -44,7 +44,7 @@ SAID = (
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
 """What the service says of parts of requests (regular expressions), and what one types for it."""
-_LAST_CREATE = re.compile(r" ?`(perennial models create [^`]*)`\.?$")
+_LAST_CREATE = re.compile(r" ?`(perennial models create [^`]*)`\.?\Z")
 _BACK = re.compile(r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts")
 """The same request finishes a move and takes it back: which, its sentence says."""
 
