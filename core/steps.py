@@ -34,6 +34,10 @@ _HOLE = re.compile(r"\{(\w+)\}")
 _MAYBE = re.compile(r" \[([^\]]+)\]")
 
 
+def _quote(value: object) -> str:
+    return shlex.quote(str(value))
+
+
 class Operation(NamedTuple):
     """A kind of request.
 
@@ -155,7 +159,7 @@ class Step:
             said += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
         return said
 
-    def as_command(self, word: Callable[[object], str] = shlex.quote, model: str | None = None) -> str | None:
+    def as_command(self, word: Callable[[object], str] = _quote, model: str | None = None) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None where there is no command for it.
 
         Args:

@@ -19,7 +19,7 @@ ASKS = re.compile(
     r"(?:GET|POST|PUT|PATCH|DELETE) (?:/v1/|…/)|(?<![\w/])-o [a-z_]+=|(?<![\w/`])\?[a-z_]+=|Perennial-Recipe: "
     r"|perennial [a-z]+ [A-Z]"
 )
-WARNS = re.compile(r"warnings\.(?:append|insert|extend)$|\._warn$|(?:^|\.)warn$")
+WARNS = re.compile(r"warnings\.(?:append|insert|extend)\Z|\._warn\Z|(?:^|\.)warn\Z")
 PLACES = ("core", "worker")
 NO_ADVICE = {
     "core/db/soundness.py:_opened", "core/steps.py:find_steps", "core/learn/job.py:_warn", "core/learn/job.py:run",

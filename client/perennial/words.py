@@ -48,7 +48,7 @@ SAID = (
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
 """What the service says of parts of requests (regular expressions), and what one types for it."""
-_CREATE = "perennial models create "
+_LAST_CREATE = re.compile(r" ?`(perennial models create [^`]*)`\.?\Z")
 _BACK = re.compile(r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts")
 """The same request finishes a move and takes it back: which, its sentence says."""
 
@@ -160,7 +160,7 @@ def command(action: Action, model: str) -> str:
 def by_commands(text: str) -> str:
     """A sentence of the service with commands in the place of the requests and parameters that it names.
 
-    The command that makes a model stands on a line of its own, to be copied.
+    A command that makes a model stands on a line of its own at the end, to be copied.
     """
     text = as_options(one_line(text).replace(*ATTENTION))
     text = _BACK.sub(_take_back, text)
@@ -169,13 +169,11 @@ def by_commands(text: str) -> str:
 
     def put(step: Step) -> str | None:
         said = _command(step, None)
-        if said is None:
-            return None
-        return f"\n  {said}" if said.startswith(_CREATE) else f"`{said}`"
+        return None if said is None else f"`{said}`"
 
     text = replace_steps(text, put)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
-    return re.sub(r" ?(\n  perennial models create .*?)\.?$", r"\1", text)
+    return _LAST_CREATE.sub(r"\n  \1", text)
 
 
 def _take_back(found: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from core.errors import BaseInvalid
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.base import UploadedFor
 from core.protocol.error import FittingBase
+from core.steps import LEFT_OPEN, Step
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -50,7 +51,7 @@ class Advice:
         """The error to answer with; `fields` are those of the tensors."""
         detail = (
             f"{self.why} Send the file as POST /v1/bases?{query(self.architecture, self.image)} and create the "
-            f"model with {body(self.architecture, self.image)}.{self.otherwise}"
+            f"model with {creation(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
         chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
@@ -90,10 +91,11 @@ def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
 
 
-def body(architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """The fields of `POST /v1/models` for an architecture and image, as JSON."""
+def creation(architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN) -> str:
+    """The request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
-    return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(pixels)}'
+    fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
+    return str(Step("POST", "/v1/models", body=fields))
 
 
 def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
@@ -116,7 +118,7 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     own = architecture_of(base)
     return (
         f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
-        f"Create the model with {body(own, base['image'])}, or upload a file that fits the model to "
+        f"Create the model with {creation(own, base['image'])}, or upload a file that fits the model to "
         f"POST /v1/bases?{query(architecture, image)}."
     )
 
@@ -184,7 +186,7 @@ def _stem(
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{query(by_size, larger)} and {body(by_size, larger)}."
+            f"POST /v1/bases?{query(by_size, larger)} and {creation(by_size, larger)}."
         )
         return Advice(own, {**image, "channels": channels}, "architecture.stem", why, otherwise)
     return Advice(own, {**image, "channels": channels}, "architecture.stem", why)

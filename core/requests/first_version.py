@@ -21,7 +21,7 @@ from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
 from core.requests.actor import Actor, find_model
-from core.requests.base_advice import architecture_of, body, other_model, same_pixels, words
+from core.requests.base_advice import architecture_of, creation, other_model, same_pixels, words
 from core.store import Blobs
 
 _BACKBONE = ("backbone", "base")
@@ -103,7 +103,7 @@ def _of_version(
         raise _bad_base(
             f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
             f"{words(model.architecture, model.image)}. Create the model with "
-            f"{body(source.architecture, source.image)}."
+            f"{creation(source.architecture, source.image, base)}."
         )
     if found.manifest.network is not None and found.manifest.network.family == "linearised":
         raise _bad_base(

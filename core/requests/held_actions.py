@@ -78,12 +78,13 @@ def _mend(
         title = f"Learn task {task.number} again by the model’s own recipe"
         return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
-    if method not in (*PLAIN, *WITH_IMAGES):
+    epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
+    if method not in (*PLAIN, *WITH_IMAGES) or epochs is None or depth is None:  # or from before a field
         return []
     if failed <= _WEAK:
-        patch: RecipePatch = {"epochs": min(MORE * job.recipe["epochs"], _MOST_EPOCHS)}
+        patch: RecipePatch = {"epochs": min(MORE * epochs, _MOST_EPOCHS)}
         title = f"Learn task {task.number} again in {MORE} times as many epochs"
-    elif job.recipe["depth"] == 1:
+    elif depth == 1:
         return []
     else:
         patch = GENTLE if method in PLAIN else HEAD_ALONE
