@@ -1,4 +1,4 @@
-"""A task: one uploaded batch."""
+"""Tasks: one for each uploaded batch."""
 
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -8,21 +8,23 @@ from core.protocol.report import BatchReport
 
 
 class Task(Table):
-    """One uploaded batch, in the order accepted, from 1."""
+    """An uploaded batch; numbers count from 1 in the order of acceptance."""
 
     __tablename__ = "tasks"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     number: Mapped[int]
     name: Mapped[str | None] = mapped_column(String(100))
-    sha256: Mapped[str] = mapped_column(String(64))  # of the raw archive
+    sha256: Mapped[str] = mapped_column(String(64))  # digest of the raw archive
     content_sha256: Mapped[str | None] = mapped_column(
         String(64)
     )  # of images and labels, see core.ingest.content; goes with the data
-    content_turn: Mapped[int | None]  # among the model's tasks with the same content, from 0
-    bytes: Mapped[int]  # of the raw archive
-    archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
-    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
+    # position among the model's tasks with the same content, from 0
+    content_turn: Mapped[int | None]
+    bytes: Mapped[int]  # size of the raw archive
+    # key in the store until the archive is decoded or rejected
+    archive_key: Mapped[str | None] = mapped_column(Text)
+    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip or npz, as detected
     classes: Mapped[dict[str, int]] = mapped_column(
         JSON_COLUMN
     )  # {label: images found}; after decoding: images kept
@@ -39,7 +41,8 @@ class Task(Table):
         String(64)
     )  # blob of features of the held-out part, see core.work.held_out_features; it goes with that part
     features_bytes: Mapped[int | None]
-    features_key: Mapped[str | None] = mapped_column(String(64))  # of backbone and images that they are of
+    # digest of the backbone and the images that they belong to
+    features_key: Mapped[str | None] = mapped_column(String(64))
     answers_key: Mapped[str | None] = mapped_column(
         String(64)
     )  # decrypts what versions answer on its held-out images, see core.ingest.answers; goes with these
@@ -48,7 +51,7 @@ class Task(Table):
     ]  # when the training part may go; null: not settled, see core.work.retention
     train_deleted_at: Mapped[float | None]
     held_out_deleted_at: Mapped[float | None]
-    data_deleted_at: Mapped[float | None]  # by request: DELETE …/tasks/{n}/data
+    data_deleted_at: Mapped[float | None]  # deleted on request: DELETE …/tasks/{n}/data
     standing: Mapped[str | None] = mapped_column(
         String(12)
     )  # see core.line.standing; null: its first job is open
@@ -61,7 +64,8 @@ class Task(Table):
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
-        # The belt: whatever a submit has read, no two tasks are the same turn of one content.
+        # A second safeguard: whatever a submission has read, two tasks never have the same turn of
+        # one content.
         Index("uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True),
         Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
         partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
@@ -75,7 +79,7 @@ class Task(Table):
             "train_until",
             where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
         ),
-        # Whether a blob or an archive is still in use is asked for each that is deleted.
+        # Each deletion asks if a blob or an archive is still in use.
         partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
         partial_index(
             "ix_tasks_train_sha256",
@@ -98,7 +102,7 @@ class Task(Table):
             where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
         partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
-        # What a model has in the store is summed up over these.
+        # The stored bytes of a model are summed up over these.
         partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
         partial_index(
             "ix_tasks_train",
@@ -128,5 +132,5 @@ class Task(Table):
 
     @property
     def digests(self) -> tuple[str | None, ...]:
-        """Blobs that the task names, deleted or not."""
+        """Digests of the blobs of the task, deleted or not."""
         return self.train_sha256, self.held_out_sha256, self.traces_sha256, self.features_sha256
