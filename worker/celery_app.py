@@ -29,8 +29,9 @@ from worker.loop import Worker
 log = structlog.get_logger(__name__)
 
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""Keep-alive settings by which a cut connection is noticed within a minute; the kernel's default is
-two hours.
+"""Keep-alive settings by which a cut connection is noticed within a minute.
+
+The kernel's default is two hours.
 """
 
 settings = Settings()
@@ -75,8 +76,9 @@ class _Process:
 
 
 def _stopping() -> bool:
-    """Return True if Celery was asked to stop; after a TERM, `should_stop` is 0 and not True, and
-    None means no request.
+    """Return True if Celery was asked to stop.
+
+    After a TERM, `should_stop` is 0 and not True, and None means no request.
     """
     return celery_state.should_stop is not None or celery_state.should_terminate is not None
 

@@ -44,8 +44,9 @@ READY_S = 120.0
 """Seconds to wait for the zygote's imports, which may take long on a cold disk."""
 SPAWN_S = 20.0
 CLOSE_S = 0.3
-"""Seconds to wait for the zygote to end; while it still imports, it does not notice that its socket
-closed.
+"""Seconds to wait for the zygote to end.
+
+While it still imports, it does not notice that its socket closed.
 """
 LINE_BYTES = 64 << 20
 """Maximum size of an event line; a child that sends a longer one is ended."""
@@ -62,10 +63,9 @@ CUBLAS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Makes torch count devices by NVML, which leaves CUDA closed; a fork of a process with CUDA open
-could not use it.
+"""Makes torch count devices by NVML, which leaves CUDA closed.
 
-See `worker.cuda_free`.
+A fork of a process with CUDA open could not use it. See `worker.cuda_free`.
 """
 COMMAND = (sys.executable, "-m", "worker.zygote")
 
@@ -219,8 +219,9 @@ class Child:
         return self._event_fd
 
     def events(self, timeout_s: float) -> list[JobEvent]:
-        """Return the events that arrive within `timeout_s` seconds; sets `ended` at the end of the
-        pipe.
+        """Return the events that arrive within `timeout_s` seconds.
+
+        Sets `ended` at the end of the pipe.
         """
         if self.ended or not select.select([self._event_fd], [], [], timeout_s)[0]:
             return []
@@ -253,7 +254,7 @@ class Child:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def finish(self, timeout_s: float = 5.0) -> int | None:
-        """Close the pipes, wait for the end (by force after `timeout_s`), and return the exit code."""
+        """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
         deadline = time.monotonic() + timeout_s
         while not self.ended and time.monotonic() < deadline:
             self.events(max(0.0, deadline - time.monotonic()))

@@ -1,12 +1,12 @@
 """Recurring work of every worker beside its job, in threads; safe in all workers at once.
 
-The chores take back jobs whose lease ran out, notify workers again of jobs that have waited 5 s
-without a notification, and touch `worker-alive` in the data directory. The age of that file is the
-worker's health check, since a Celery worker that runs a job does not answer a ping. A worker whose
-device is lost writes the reason into `device-lost-HOST` instead. Sweeps may take long and have a
-thread of their own: they remove what is no longer needed, and measure the usage of owners. The
-scrub, which hashes all stored objects, has its own thread too, and so have deliveries to webhooks
-(`core.work.deliver`).
+The chores take back jobs whose lease ran out, and notify workers again of jobs that have waited 5 s
+without a notification. They also touch `worker-alive` in the data directory. The age of that file
+is the worker's health check, since a Celery worker that runs a job does not answer a ping. A worker
+whose device is lost writes the reason into `device-lost-HOST` instead. Sweeps may take long and
+have a thread of their own: they remove what is no longer needed, and measure the usage of owners.
+The scrub, which hashes all stored objects, has its own thread too, and so have deliveries to
+webhooks (`core.work.deliver`).
 """
 
 import socket
@@ -23,22 +23,24 @@ log = structlog.get_logger(__name__)
 
 ALIVE = "worker-alive"
 LOST = "device-lost-"
-"""Beginning of the name of the file that explains why the worker of a host is not healthy;
+"""Beginning of the name of the file that explains why the worker of a host is not healthy.
+
 `deploy/health.py` reads it.
 """
 SWEEP_S = 60.0
 """Seconds between sweeps; sweeping lists objects of the store, so it is rarer than other chores."""
 CLOSE_S = 5.0
-"""Seconds to wait for a chore at the end; a long sweep may be cut short, since each of its steps
-can be repeated.
+"""Seconds to wait for a chore at the end.
+
+A long sweep may be cut short, since each of its steps can be repeated.
 """
 
 
 def lost_file(data_dir: Path, worker: str) -> Path:
-    """Return the file that reports a lost device of this worker; several workers may share host and
-    data directory.
+    """Return the file that reports a lost device of this worker.
 
-    Names of hosts have no underscore, so the files of one host can be told from those of another.
+    Several workers may share host and data directory. Names of hosts have no underscore, so the
+    files of one host can be told from those of another.
     """
     return data_dir / f"{LOST}{socket.gethostname()}_{worker.rpartition('-')[2]}"
 

@@ -1,8 +1,8 @@
 """Detection of jumps of the database's clock, by comparison with a monotonic clock.
 
-If the clock is set forward by a year, everything looks old. It may have been wrong before or be
-wrong now, so nothing is removed for an hour, in which a person can read the warning and correct it.
-If the clock is set back, leases lie in the far future; these are corrected
+If the clock is set forward by a year, everything looks old. The clock may have been wrong before or
+be wrong now. Nothing is therefore removed for an hour, in which a person can read the warning and
+correct the clock. If the clock is set back, leases lie in the far future; these are corrected
 (`core.work.clock_jumps`).
 """
 

@@ -22,8 +22,9 @@ from worker.device_check import DeviceReport, check_device, is_check_needed, wit
 log = structlog.get_logger(__name__)
 
 RECHECK_S = (60.0, 120.0, 300.0, 600.0)
-"""Seconds between checks of a lost device; a device that is lost again and again is checked ever
-more rarely.
+"""Seconds between checks of a lost device.
+
+A device that is lost again and again is checked ever more rarely.
 """
 ADVICE = (
     "Look at nvidia-smi and the kernel log (dmesg | grep -i xid), reset the GPU or restart the machine; the worker "
@@ -32,8 +33,9 @@ ADVICE = (
 
 
 class DeviceWatch:
-    """The device of one worker; `is_ready` is for the claiming thread, and `device` may be read by
-    any thread.
+    """The device of one worker.
+
+    `is_ready` is for the claiming thread, and `device` may be read by any thread.
 
     Args:
         check: function that checks the device, see `worker.device_check`.
@@ -48,8 +50,9 @@ class DeviceWatch:
         self._losses = 0
         self.device = Device("cpu")
         self.warning: str | None = None
-        """Reason why jobs run on the CPU although the machine has a GPU driver; shown in their
-        logs.
+        """Reason why jobs run on the CPU although the machine has a GPU driver.
+
+        It is shown in their logs.
         """
 
     @property
@@ -58,8 +61,9 @@ class DeviceWatch:
         return Offer(self.device.kind, self.device.gpus)
 
     def is_ready(self) -> bool:
-        """Return True if jobs may be claimed; start a check that is due, and adopt the result of
-        one that has ended.
+        """Return True if jobs may be claimed.
+
+        Start a check that is due, and adopt the result of one that has ended.
         """
         if self._thread is not None:
             if self._thread.is_alive():
@@ -73,8 +77,9 @@ class DeviceWatch:
         return self.device.problem is None and self._check_at is None
 
     def is_lost(self, message: str) -> bool:
-        """Return True if the device, and not the job, is the cause of an error; a lost device is
-        given up.
+        """Return True if the device, and not the job, is the cause of an error.
+
+        A lost device is given up.
 
         Args:
             message: message of a job process that failed with the kind `device`.

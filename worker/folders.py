@@ -29,7 +29,7 @@ _RETRY_S = 0.01
 
 
 class Identity(TypedDict):
-    """Unique identity of a process: boot of its host, PID namespace, PID, and start in clock ticks."""
+    """Unique identity of a process: boot of its host, PID namespace, PID, start in clock ticks."""
 
     boot: str
     namespace: str
@@ -99,7 +99,10 @@ class WorkFolder:
 
 
 def read_identity(pid: int) -> Identity | None:
-    """Return the identity of a running process; None if it does not run, or the system cannot tell."""
+    """Return the identity of a running process.
+
+    Return None if it does not run, or the system cannot tell.
+    """
     try:
         # The name of the program is in parentheses and may contain spaces; state and start time
         # follow the last one.

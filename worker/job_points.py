@@ -15,8 +15,9 @@ FAILPOINTS = {
 
 
 def die_if_armed(event: JobEvent) -> None:
-    """Trigger the failpoint of an event, if it is armed; the learning code itself knows no
-    failpoints.
+    """Trigger the failpoint of an event, if it is armed.
+
+    The learning code itself knows no failpoints.
     """
     point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:

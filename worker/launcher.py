@@ -1,10 +1,10 @@
 """The whole service from one command: `python -m worker.launcher`.
 
 It prepares database, store and admin key, then runs the API and one worker as child processes on
-one console, and restarts one that dies, with growing pauses. The first Ctrl-C or TERM ends the API
-and then the worker in order, within the grace period; the second kills them. With a broker URL, the
-worker is a Celery worker. Only the standard library is used: this process just waits, so it should
-cost nothing.
+one console. A process that dies is restarted, with growing pauses. The first Ctrl-C or TERM ends
+the API and then the worker in order, within the grace period; the second kills them. With a broker
+URL, the worker is a Celery worker. Only the standard library is used: this process just waits, so
+it should cost nothing.
 """
 
 import contextlib
@@ -119,7 +119,10 @@ class Launcher:
         self._asked += 1
 
     def run(self) -> int:
-        """Start, watch and restart; return the exit status after an orderly (0) or forced (1) end."""
+        """Start, watch and restart.
+
+        Return the exit status after an orderly (0) or forced (1) end.
+        """
         try:
             while not self._asked:
                 for part in self._parts:
@@ -211,8 +214,9 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def wait_for(host: str, port: int, grace_s: float) -> bool:
-    """Wait while a port is taken, as long as a service that is ending may need; return False if it
-    is still taken.
+    """Wait while a port is taken, as long as a service that is ending may need.
+
+    Return False if it is still taken.
     """
     until = time.monotonic() + grace_s
     if is_taken(host, port):

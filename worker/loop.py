@@ -50,8 +50,9 @@ OUTAGE_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 ABANDONED_S = 1.0
 """Seconds between looks for work folders that no living worker locks."""
 REAPS_PER_LEASE = 12
-"""Looks for expired leases in the time of a lease; with fewer than three, a pause between two would
-look like an outage.
+"""Looks for expired leases in the time of a lease.
+
+With fewer than three, a pause between two would look like an outage.
 """
 
 
@@ -169,12 +170,11 @@ class Worker:
         return self._zygote
 
     def work(self, stop: Callable[[], bool]) -> int:
-        """Claim and run jobs until none is eligible or `stop()` is true; return the number of
-        claimed jobs.
+        """Claim and run jobs until none is eligible or `stop()` is true.
 
-        An outage of database or store is logged and ends the round; a later notification or poll
-        tries again. After an outage that ended an attempt, the next claim waits, longer each time,
-        and until the store responds.
+        Return the number of claimed jobs. An outage of database or store is logged and ends the
+        round; a later notification or poll tries again. After an outage that ended an attempt, the
+        next claim waits, longer each time, and until the store responds.
         """
         claimed = 0
         while not stop():
@@ -230,7 +230,7 @@ class Worker:
         (self.settings.data_dir / ALIVE).touch()
 
     def _report_device(self) -> None:
-        """Report this worker's device to the database, if it has changed or the last report is old."""
+        """Report this worker's device, if it has changed or the last report is old."""
         now, device = time.monotonic(), self._device.device
         if self._reported is not None:
             at, last_device = self._reported

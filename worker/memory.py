@@ -65,8 +65,9 @@ class MemoryWatch:
 
 
 def resident(pid: int) -> int | None:
-    """Return the anonymous memory of a process in bytes, in RAM or swap; None if it cannot be found
-    out.
+    """Return the anonymous memory of a process in bytes, in RAM or swap.
+
+    Return None if it cannot be found out.
     """
     try:
         fields = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -49,7 +49,10 @@ def count(spec: dict[str, Any]) -> int:
 
 
 def _count_devices(device: str) -> int:
-    """Return the number of CUDA devices for a job; 1 on the CPU, or if a certain device is named."""
+    """Return the number of CUDA devices for a job.
+
+    It is 1 on the CPU, or if a certain device is named.
+    """
     import torch
 
     return torch.cuda.device_count() if device in ("auto", "cuda") else 1

@@ -42,8 +42,9 @@ class Reaper:
         """Time since when the database has responded, by its clock; None if unknown."""
 
     def reap(self) -> list[str]:
-        """Take back jobs with expired leases, and return their ids; none while others may still be
-        about to renew.
+        """Take back jobs with expired leases, and return their ids.
+
+        It takes none while others may still be about to renew.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: the database does not respond.

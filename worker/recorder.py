@@ -30,7 +30,10 @@ KEPT_EVENTS = 5_000
 
 
 class Recorder:
-    """Writes a child's events under the fence; during an outage it keeps events and skips states."""
+    """Writes a child's events under the fence.
+
+    During an outage it keeps events and skips states.
+    """
 
     def __init__(self, db: Database, store: Store, claim: Claim) -> None:
         self._db = db
@@ -42,8 +45,9 @@ class Recorder:
         self._trained: tuple[int, float] | None = None
 
     def record(self, events: list[JobEvent]) -> None:
-        """Write events, after those kept during an outage; of these only the newest `KEPT_EVENTS`
-        remain.
+        """Write events, after those kept during an outage.
+
+        Of these only the newest `KEPT_EVENTS` remain.
 
         Raises:
             LeaseLost: the job belongs to another claim.
@@ -75,8 +79,9 @@ class Recorder:
                 self._trained = event.images, now
 
     def _timed(self, event: JobEvent) -> JobEvent:
-        """Return an event; a report on a batch's images gets its duration, since a job process has
-        no clock.
+        """Return an event.
+
+        A report on a batch's images gets its duration, since a job process has no clock.
         """
         now = time.monotonic()
         if isinstance(event, PhaseEvent):
@@ -87,13 +92,17 @@ class Recorder:
         return event
 
     def snapshot(self, event: SnapshotEvent) -> None:
-        """Register a snapshot's folder and delete it; after an outage, the next snapshot will do."""
+        """Register a snapshot's folder and delete it.
+
+        After an outage, the next snapshot will do.
+        """
         path = event.path
         self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
 
     def anytime(self, event: AnytimeEvent) -> bool:
-        """Register the folder of the best state so far and delete it; return False if it was not
-        registered.
+        """Register the folder of the best state so far and delete it.
+
+        Return False if it was not registered.
         """
         path = event.path
         return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))

@@ -52,8 +52,9 @@ def prepare(settings: Settings) -> Prepared:
 
 
 def main() -> int:
-    """Prepare with the settings of the environment; return 1 after an invalid setting or another
-    error, printed in one sentence.
+    """Prepare with the settings of the environment.
+
+    Return 1 after an invalid setting or another error, printed in one sentence.
     """
     configure("setup", level="WARNING")
     try:

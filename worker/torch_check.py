@@ -30,8 +30,9 @@ _SHIM = ROOT / "core" / "learn" / "torchvision_import.py"
 
 @contextmanager
 def torch_checked(settings: Settings) -> Iterator[None]:
-    """Check while the block runs; an error of the check replaces any error of the block, which may
-    follow from it.
+    """Check while the block runs.
+
+    An error of the check replaces any error of the block, which may follow from it.
 
     Raises:
         Unavailable: the pair cannot be imported; the message has the reason and the command that
@@ -119,8 +120,9 @@ def _version(name: str) -> str | None:
 
 
 def _fingerprint() -> str:
-    """Return a digest of the Python, the installed files and our import code; nothing is imported
-    for it.
+    """Return a digest of the Python, the installed files and our import code.
+
+    Nothing is imported for it.
     """
     digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
     digest.update(_SHIM.read_bytes())

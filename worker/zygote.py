@@ -40,8 +40,9 @@ CHILD_CRASHED = 70
 
 
 class Request(TypedDict):
-    """A request to run the job of a specification file; `data_bytes` limits its allocations, and 0
-    means no limit.
+    """A request to run the job of a specification file.
+
+    `data_bytes` limits its allocations, and 0 means no limit.
     """
 
     spec: str

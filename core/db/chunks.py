@@ -12,8 +12,9 @@ PREFIX = "uploads/"
 
 
 def key(upload_id: str, offset: int, fence: int) -> str:
-    """Return the key of a piece that begins at a byte; each writing request has its own fence, so
-    none overwrites another's.
+    """Return the key of a piece that begins at a byte.
+
+    Each writing request has its own fence, so none overwrites another's.
     """
     return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
 
@@ -30,8 +31,9 @@ def of(session: Session, upload_id: str) -> list[Chunk]:
 
 
 def forget(session: Session, upload_id: str) -> list[str]:
-    """Delete the rows of an upload and its pieces; return the keys, whose objects are unused after
-    the commit.
+    """Delete the rows of an upload and its pieces.
+
+    Return the keys, whose objects are unused after the commit.
     """
     return forget_all(session, [upload_id])
 

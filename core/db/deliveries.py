@@ -22,12 +22,14 @@ from core.protocol.report import ExportReport
 from core.protocol.webhook import TEST, WebhookData, WebhookPayload
 
 MAX_PENDING = 10_000
-"""Maximum number of waiting deliveries of an owner; further events are only counted at their
-webhook.
+"""Maximum number of waiting deliveries of an owner.
+
+Further events are only counted at their webhook.
 """
 MAX_GATE_BYTES = 16 << 10
-"""Maximum bytes of a gate's verdict in a payload of at most 20 kB; of a larger one, only its
-outcome is sent.
+"""Maximum bytes of a gate's verdict in a payload of at most 20 kB.
+
+Of a larger one, only its outcome is sent.
 """
 _TOLD = "deliveries"
 WAITING: ColumnElement[str] = literal_column(f"'{PENDING}'")
@@ -100,7 +102,10 @@ def _add(session: Session, told: _Told) -> None:
 
 
 def write(session: Session) -> None:
-    """Write the recorded events for each webhook that wants them; call this last before the commit."""
+    """Write the recorded events for each webhook that wants them.
+
+    Call this last before the commit.
+    """
     recorded: list[_Told] = session.info.pop(_TOLD, [])
     webhook_ids = _wanted(session, recorded) if recorded else []
     if not webhook_ids:
@@ -161,8 +166,9 @@ def pending(session: Session, owner_id: str) -> int:
 
 
 def _wanted(session: Session, told: list[_Told]) -> list[str]:
-    """Return the ids of webhooks that want any of the events; most transactions have none, and lock
-    nothing.
+    """Return the ids of webhooks that want any of the events.
+
+    Most transactions have none, and lock nothing.
     """
     owners = {one.owner_id for one in told}
     query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))

@@ -48,8 +48,9 @@ def _many(images: int, classes: int) -> str:
 
 
 def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
-    """Return the log line for a change of state; None where the caller logs more itself (decoded,
-    published).
+    """Return the log line for a change of state.
+
+    Return None where the caller logs more itself (decoded, published).
 
     Args:
         job: the job in its new state.

@@ -27,8 +27,9 @@ def is_unfinished(state: Any) -> ColumnElement[bool]:
 
 
 def held_for_data(job: Job) -> bool:
-    """Return True if a job was rejected because its recipe held the batch; the batch is retained,
-    and a retry may learn it.
+    """Return True if a job was rejected because its recipe held the batch.
+
+    The batch is retained, and a retry may learn it.
     """
     return job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
 
@@ -37,8 +38,8 @@ def locked(session: Session, job_id: str) -> Job | None:
     """Read a job and lock its row until the transaction ends.
 
     PostgreSQL locks the row; on SQLite, a writing transaction is alone anyway. Jobs are always
-    locked without their key (`key_share`): a transaction that holds the model's row and writes a
-    reference to the job must not wait for one that holds the job and waits for the model.
+    locked without their key (`key_share`), to avoid a deadlock: one transaction holds the model's
+    row and writes a reference to the job, while another holds the job and waits for the model.
     """
     query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
     return session.execute(query.execution_options(populate_existing=True)).scalar_one_or_none()

@@ -1,8 +1,8 @@
-"""Long columns of numbers or JSON, read as one row; one row for each of ten thousand cells would
-dominate the time.
+"""Long columns of numbers or JSON, read as one row.
 
-The database joins each column to a text, and the text is read as one JSON list. Only whole numbers
-are possible, since SQLite writes others with fifteen digits.
+One row for each of ten thousand cells would dominate the time. The database joins each column to a
+text, and the text is read as one JSON list. Only whole numbers are possible, since SQLite writes
+others with fifteen digits.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,9 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 
 def listed(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
-    """Return expressions that select each of these columns as a text, in one order; no value may be
-    null.
+    """Return expressions that select each of these columns as a text, in one order.
+
+    No value may be null.
     """
     return [func.aggregate_strings(cast(column, String), ",") for column in columns]
 

@@ -58,8 +58,9 @@ _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first
 
 @dataclass(frozen=True)
 class Measured:
-    """A row; `value` is the main figure, and `detail` the document of the manifest if it is not a
-    number.
+    """A row.
+
+    `value` is the main figure, and `detail` the document of the manifest if it is not a number.
     """
 
     name: str

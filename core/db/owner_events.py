@@ -70,8 +70,9 @@ def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> N
 
 
 def write(session: Session) -> None:
-    """Write the recorded events; call this last before the commit, when the transaction holds all
-    its other locks.
+    """Write the recorded events.
+
+    Call this last before the commit, when the transaction holds all its other locks.
     """
     recorded: list[OwnerEvent] = session.info.pop(_TOLD, [])
     if recorded:

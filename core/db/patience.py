@@ -19,8 +19,9 @@ _INTERVAL_S = 0.1
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection whose waits raise `psycopg.OperationalError` after `patience_s` seconds; None
-    for no limit.
+    """A connection whose waits raise `psycopg.OperationalError` after `patience_s` seconds.
+
+    There is no limit if it is None.
     """
 
     patience_s: float | None = 30.0
@@ -62,6 +63,6 @@ def unbounded(connection: Connection) -> Iterator[None]:
 
 
 def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Close a connection whose statement is still under way, since nothing will read its response."""
+    """Close a connection whose statement is still under way, since its response will not be read."""
     if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         connection.pgconn.finish()

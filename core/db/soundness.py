@@ -34,8 +34,9 @@ def told(file: Path, found: list[str]) -> str:
 
 
 def read_rows(file: Path) -> list[str]:
-    """Read a row of each table, and return the damage found; empty if there is none, or no file
-    yet.
+    """Read a row of each table, and return the damage found.
+
+    It is empty if there is none, or no file yet.
 
     Raises:
         sqlite3.Error: the file cannot be read for another reason.
@@ -62,8 +63,9 @@ def read_rows(file: Path) -> list[str]:
 
 
 def find_damage(file: Path) -> list[str]:
-    """Read the whole file by `PRAGMA quick_check`, and return the damage by table; takes about a
-    second per GB or two.
+    """Read the whole file by `PRAGMA quick_check`, and return the damage by table.
+
+    This takes about a second per GB or two.
 
     Raises:
         sqlite3.Error: the file cannot be read for another reason.

@@ -17,15 +17,17 @@ from core.db.tables import Owner
 
 
 def add(session: Session, owner_id: str, size: int) -> None:
-    """Count `size` bytes in the transaction that refers to them; call this last, since it locks the
-    owner's row.
+    """Count `size` bytes in the transaction that refers to them.
+
+    Call this last, since it locks the owner's row.
     """
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
 def take(session: Session, owner_id: str, size: int, limit: int) -> bool:
-    """Count `size` bytes unless that would exceed `limit` or nothing was measured yet; return True
-    if counted.
+    """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
+
+    Return True if counted.
     """
     fits = update(Owner).where(Owner.id == owner_id, Owner.bytes + size <= limit)
     result: Any = session.execute(fits.values(bytes=Owner.bytes + size))

@@ -1,8 +1,8 @@
 """Usage of models and owners in rows and bytes, summed up by the database.
 
-Each blob counts once per model. The sums of an owner take as long as the owner has rows, so they
-are stored in the owner's row, `Owner.usage`, with their time, and workers measure them again, owner
-after owner.
+Each blob counts once per model. The sums of an owner take as long as the owner has rows. They are
+therefore stored in `Owner.usage` with their time, and workers measure them again, owner after
+owner.
 """
 
 import time
@@ -136,8 +136,9 @@ def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows
 
 
 def of_owner(session: Session, owner_id: str) -> OwnerSums:
-    """Return the sums over an owner's models, bases and uploads; deleted models count until their
-    files are swept.
+    """Return the sums over an owner's models, bases and uploads.
+
+    Deleted models count until their files are swept.
     """
     mine = Model.owner_id == owner_id
     models = list(per_model(session, mine).values())
@@ -170,8 +171,9 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
 
 
 def measured(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
-    """Sum up an owner's usage and store it in the owner's row; `at` is the time of the sum by the
-    database's clock.
+    """Sum up an owner's usage and store it in the owner's row.
+
+    `at` is the time of the sum by the database's clock.
 
     Args:
         begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
@@ -200,8 +202,9 @@ def measure_old(db: Database) -> None:
 
 
 def _begin(db: Database, owner_id: str, at: float | None) -> float | None:
-    """Mark an owner as being measured, and return the time of the mark; None if another worker was
-    first.
+    """Mark an owner as being measured, and return the time of the mark.
+
+    Return None if another worker was first.
     """
     with db.write() as session:
         now = db.now(session)

@@ -59,8 +59,9 @@ def report(
 
 
 def answers_since(session: Session, seen_from: float, now: float) -> float | None:
-    """Return the time since when the database has responded, by workers seen from a time on; None
-    if none knows.
+    """Return the time since when the database has responded, by workers seen from a time on.
+
+    Return None if none knows.
     """
     reported = select(func.min(WorkerReport.answers_since)).where(
         WorkerReport.seen_at >= seen_from, WorkerReport.answers_since <= now

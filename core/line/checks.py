@@ -78,8 +78,9 @@ def check_losses(
 
 
 def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Visibility | None:
-    """Return the size of losses that the compared images could have shown; None if nothing was
-    checked or compared.
+    """Return the size of losses that the compared images could have shown.
+
+    Return None if nothing was checked or compared.
     """
     if losses is None or limits.get("forgotten") is None or losses["forgotten"]["missing"] is not None:
         return None

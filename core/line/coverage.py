@@ -19,7 +19,7 @@ S = Standing
 
 @dataclass(frozen=True)
 class Lost:
-    """Tasks that a version must cover and does not, and the classes that it therefore cannot name."""
+    """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
 
     tasks: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()

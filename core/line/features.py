@@ -40,11 +40,10 @@ def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
 
 
 def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
-    """Return the newest good ancestor that a version has collapsed against; None if its features
-    have not collapsed.
+    """Return the newest good ancestor that a version has collapsed against.
 
-    An ancestor whose own features had collapsed is no good start. If all of them had collapsed, the
-    best one is returned.
+    Return None if its features have not collapsed. An ancestor whose own features had collapsed is
+    no good start. If all of them had collapsed, the best one is returned.
     """
     worse = [one for one in found["ancestors"] if has_collapsed(one, limit)] if found is not None else []
     good = [one for one in worse if one["is_good"]]

@@ -19,8 +19,9 @@ from core.protocol.losses import Losses
 
 
 def judge(session: Session, model: Model, version: Version) -> Verdict:
-    """Judge a version by the gate of its job; a change of the model's gate affects only later
-    tasks.
+    """Judge a version by the gate of its job.
+
+    A change of the model's gate affects only later tasks.
     """
     tasks = taught(version.manifest)
     row = row_of(session, model.id, version.number)
@@ -85,10 +86,9 @@ def coverage_of(session: Session, model: Model, version: int) -> float | None:
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:
-    """Return the forecast rise of the earlier tasks' mean loss; infinity if it was not a finite
-    number.
+    """Return the forecast rise of the earlier tasks' mean loss.
 
-    None if the method makes no forecast.
+    It is infinite if it was not a finite number, and None if the method makes no forecast.
     """
     measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
     if measurement is None:

@@ -116,8 +116,9 @@ def hold(session: Session, model: Model, task: Task, now: float) -> None:
 
 
 def skip(model: Model, task: Task, now: float) -> None:
-    """Skip a task whose version was held; its training images are retained for the model's period
-    from now on.
+    """Skip a task whose version was held.
+
+    Its training images are retained for the model's period from now on.
     """
     settle(task, Standing.SKIPPED, now)
     _date(model, task, now)
@@ -132,7 +133,7 @@ def discard(model: Model, task: Task, now: float) -> None:
 
 
 def _date(model: Model, task: Task, now: float) -> None:
-    """Retain the training images for the model's period from now on, or longer if already promised."""
+    """Retain the training images for the model's period from now on, or longer if promised before."""
     until = now + model.training_data_days * DAY_S
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
@@ -156,8 +157,9 @@ def ended(session: Session, job: Job, now: float) -> None:
 
 
 def judge_again(session: Session, model: Model, now: float) -> list[int]:
-    """Judge held versions again by the standings of tasks now, and publish those that pass; return
-    their numbers.
+    """Judge held versions again by the standings of tasks now, and publish those that pass.
+
+    Return their numbers.
     """
     if model.deleted_at is not None:
         return []
@@ -305,8 +307,9 @@ def _recount(session: Session, model: Model, head: Version, now: float, lost_as:
 
 
 def waiting_job(session: Session, model: Model) -> str | None:
-    """Return a queued job of the model that may run next, so that workers can be notified; None if
-    there is none.
+    """Return a queued job of the model that may run next, so that workers can be notified.
+
+    Return None if there is none.
     """
     query = select(Job.id).where(
         Job.model_id == model.id,

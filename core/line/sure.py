@@ -12,8 +12,9 @@ from core.sureness import choose_threshold, needed_images
 
 
 def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
-    """Return the threshold and coverage that keep the promised precision; None if the model
-    promises nothing.
+    """Return the threshold and coverage that keep the promised precision.
+
+    Return None if the model promises nothing.
     """
     if model.answers is None:
         return None

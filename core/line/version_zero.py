@@ -99,8 +99,9 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
 
 
 def statistics(weights: Pretrained, model: Model) -> Normalisation | None:
-    """Return the pixel statistics that the weights were trained with; None if the model's images
-    have other channels.
+    """Return the pixel statistics that the weights were trained with.
+
+    Return None if the model's images have other channels.
     """
     if len(weights.mean) != model.image["channels"]:
         return None

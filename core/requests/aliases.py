@@ -385,7 +385,7 @@ def _record(
 
 
 def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:
-    """Return the response about production, with the tasks lost by its move and how to regain them."""
+    """Return the response about production, with tasks lost by its move and ways to regain them."""
     covered_classes: set[str] = set()
     if gone and model.scenario != "task":
         production = line.version_of(session, model, alias.version)

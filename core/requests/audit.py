@@ -17,8 +17,9 @@ from core.requests.pages import Page, decode_cursor, page
 from core.requests.times import rfc3339
 
 MAX_DATA_BYTES = 16 << 10
-"""Maximum size of the stored data of a change, in bytes of UTF-8; of larger data only the field
-names and the size are stored.
+"""Maximum size of the stored data of a change, in bytes of UTF-8.
+
+Of larger data only the field names and the size are stored.
 """
 _AT_ONCE = 1000
 """Maximum number of rows whose ids may be ordered differently from their times, since the changes

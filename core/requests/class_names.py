@@ -7,9 +7,9 @@ first letter. Names that differ in digits are never alike: `class_1` and `class_
 name two things.
 
 All comparisons are look-ups of whole texts (Garbe's symmetric deletes). Two texts are one edit
-apart if they agree after omitting a letter at the same place, if one is the other without a letter,
-or if a swap makes them equal. Comparing 10,000 names with 10,000 takes about a second, however
-similar they are.
+apart in three cases: they agree after omitting a letter at the same place, one is the other without
+a letter, or a swap makes them equal. Comparing 10,000 names with 10,000 takes about a second,
+however similar they are.
 """
 
 import re
@@ -69,11 +69,10 @@ def compare(batch: Collection[str], known: Collection[str]) -> Compared:
 
 
 def folded(name: str) -> str:
-    """Return the name without differences in spelling that do not matter; alike names have the same
-    result.
+    """Return the name without differences in spelling that do not matter.
 
-    A gap between two digits, or before a leading digit, becomes one space: `1-2` is not `12`, and
-    `-1` is not `1`.
+    Alike names have the same result. A gap between two digits, or before a leading digit, becomes
+    one space: `1-2` is not `12`, and `-1` is not `1`.
     """
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
@@ -91,7 +90,7 @@ def stems(fold: str) -> list[str]:
 
 
 def singular(fold: str) -> str:
-    """Return the form of a folded name in which edits are looked for: without the `s` of a plural."""
+    """Return a folded name in the form in which edits are looked for: without a plural `s`."""
     return next((stem for stem in stems(fold)[1:] if len(stem) == len(fold) - 1), fold)
 
 

@@ -1,8 +1,8 @@
 """Expected duration in seconds of a batch's job, from the model's earlier jobs or else from its
 base.
 
-Jobs are compared by the passes that their recipes need over the learned and held-out images, so
-that the estimate scales with the size of the batch and with the method. The measured times include
+Jobs are compared by the passes that their recipes need over the learned and held-out images. The
+estimate therefore scales with the size of the batch and with the method. The measured times include
 the start of a job.
 """
 

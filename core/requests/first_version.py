@@ -26,8 +26,9 @@ from core.requests.base_advice import architecture_of, body, other_model, same_p
 from core.store import Blobs
 
 _BACKBONE = ("backbone", "base")
-"""Part types that another model can start from; heads, prompts, buffers and other parts are not
-taken over.
+"""Part types that another model can start from.
+
+Heads, prompts, buffers and other parts are not taken over.
 """
 
 

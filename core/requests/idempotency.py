@@ -130,8 +130,9 @@ def remember(
     body: object,
     now: float,
 ) -> None:
-    """Store the response in the transaction of the work itself; does nothing for a request without
-    a key.
+    """Store the response in the transaction of the work itself.
+
+    It does nothing for a request without a key.
 
     Raises:
         IdempotencyInFlight: another request has taken over the row meanwhile.

@@ -34,8 +34,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Best:
-    """The best state so far, while it can be downloaded; `accuracy` on the validation images is in
-    [0, 1].
+    """The best state so far, while it can be downloaded.
+
+    `accuracy` on the validation images is in [0, 1].
     """
 
     step: int

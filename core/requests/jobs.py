@@ -106,8 +106,9 @@ def new_job(
     *,
     retry_of: str | None = None,
 ) -> Job:
-    """Return a queued job at its task's place in the model's lineage; the caller holds the lock on
-    the model's row.
+    """Return a queued job at its task's place in the model's lineage.
+
+    The caller holds the lock on the model's row.
     """
     job = beside_the_line(model, Kind.LEARN, override, recipe, now)
     job.task_id, job.task_number = task.id, task.number

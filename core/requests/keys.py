@@ -130,8 +130,9 @@ def list_keys(
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:
-    """Revoke a key at once, and end the sessions that were opened with it; repeating the call
-    changes nothing.
+    """Revoke a key at once, and end the sessions that were opened with it.
+
+    Repeating the call changes nothing.
 
     Raises:
         NotFound: there is no such key.
@@ -178,8 +179,9 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
 
 
 def _owner(session: Session, name: str, now: float) -> Owner:
-    """Return the owner of that name, created if new; its row stays locked until the transaction
-    ends.
+    """Return the owner of that name, created if new.
+
+    Its row stays locked until the transaction ends.
     """
     values = {"id": new_id("own"), "name": name, "created_at": now}
     if session.get_bind().dialect.name == "postgresql":

@@ -23,8 +23,9 @@ MOVES = 100
 
 @dataclass(frozen=True)
 class VersionRow:
-    """Summary of a version; `acc` and `forgetting` of its row of the matrix are in [0, 1], or None
-    if undefined.
+    """Summary of a version.
+
+    `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined.
     """
 
     number: int
@@ -55,8 +56,9 @@ class Move:
 
 @dataclass(frozen=True)
 class Lineage:
-    """A window of versions and the moves of production, newest first; `newest` is the model's
-    newest version.
+    """A window of versions and the moves of production, newest first.
+
+    `newest` is the model's newest version.
     """
 
     newest: int

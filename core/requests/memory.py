@@ -83,8 +83,9 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
 
 
 def _find_features(session: Session, version: Version) -> list[Part]:
-    """Return the parts with features of a version and of its ancestors; each holds those of its own
-    task.
+    """Return the parts with features of a version and of its ancestors.
+
+    Each holds those of its own task.
     """
     query = (
         select(Version.number, Version.parent, Part)
@@ -231,8 +232,9 @@ def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int],
 
 
 def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
-    """Return the number of images with retained features by (task, row of the head); reads little
-    of the blobs.
+    """Return the number of images with retained features by (task, row of the head).
+
+    It reads little of the blobs.
     """
     counts: Counter[tuple[int, int]] = Counter()
     for part in parts:

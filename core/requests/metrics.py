@@ -23,8 +23,9 @@ from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cel
 from core.requests.versions import find_version
 
 KEPT_BYTES = 16 << 20
-"""Maximum size of the responses cached by one process, in bytes; the whole matrix of 1,000 versions
-and tasks takes 10 MB.
+"""Maximum size of the responses cached by one process, in bytes.
+
+The whole matrix of 1,000 versions and tasks takes 10 MB.
 """
 _LAST = 2**31 - 1
 _MODEL: BindParameter[str] = bindparam("model")
@@ -103,8 +104,9 @@ class _Basis:
 
     @cached_property
     def learned(self) -> dict[int, Learned | None]:
-        """Tasks that some version learned, by number in ascending order; None for a task that no
-        longer exists.
+        """Tasks that some version learned, by number in ascending order.
+
+        A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
         classes = dict(zip(*lists(self.classes), strict=True))

@@ -1,8 +1,8 @@
 """Figures of one version along its ancestors, computed from stored rows.
 
-The inputs are the version's own row of the accuracy matrix, the first cells of each task, and the
-figures that every earlier version stored of its own row (`core.matrix_row`). The matrix itself is
-not needed; it grows with the square of the number of versions.
+The inputs are the version's own row of the accuracy matrix and the first cells of each task. In
+addition, every earlier version has stored figures of its own row (`core.matrix_row`). The matrix
+itself is not needed; it grows with the square of the number of versions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Deletion of a model: its jobs are cancelled, it is hidden, and its images and parts are removed."""
+"""Deletion of a model: cancel its jobs, hide it, and remove its images and parts."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -36,7 +36,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
 
 
 def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
-    """Return the former name of a deleted model of the caller by its id, or None if there is none."""
+    """Return the former name of the caller's deleted model of that id, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
         return session.scalar(named.where(actor.filter(Model.owner_id)))

@@ -77,7 +77,7 @@ def _production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
 
 
 def _lines(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
-    """Return, by model id, the ACC of the published versions among the newest ones, oldest first."""
+    """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"
     query = (
@@ -95,8 +95,9 @@ def _lines(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
-    """Return the newest job of each model by model id; `at` is when it ended, else started, else
-    was created.
+    """Return the newest job of each model by model id.
+
+    `at` is when it ended, else started, else was created.
     """
     job_of_model = aliased(Job)
     newest = select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()

@@ -216,8 +216,9 @@ def _change_recipe(
 
 
 def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the version of each alias, by model id and alias; `latest` is the newest published
-    version.
+    """Return the version of each alias, by model id and alias.
+
+    `latest` is the newest published version.
     """
     named: dict[str, dict[str, int]] = {}
     for alias in session.scalars(select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)):

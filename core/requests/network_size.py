@@ -107,8 +107,9 @@ def size_of(
 
 
 def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
-    """Add a timm network, as measured at the weights' own image size; activations scale with the
-    number of pixels.
+    """Add a timm network, as measured at the weights' own image size.
+
+    Activations scale with the number of pixels.
     """
     size.parameters = known["parameters"]
     share = (pixels / known["size"]) ** 2
@@ -218,8 +219,9 @@ def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int,
 
 
 def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
-    """Add the first expert of DNE; its attention is written out, so the attention weights are kept
-    too.
+    """Add the first expert of DNE.
+
+    Its attention is written out, so the attention weights are kept too.
     """
     heads, layers, tokens = architecture["heads"], architecture["layers"], (pixels // patch) ** 2
     width = heads * architecture["head_dim"]

@@ -29,7 +29,7 @@ from core.store import Blobs
 
 
 class Line(TypedDict):
-    """Settings of the lineage: reactions to failures, and the time in which these can be repaired."""
+    """Settings of the lineage: reactions to failures, and the time for repairing them."""
 
     on_held: str
     on_rejected: str
@@ -50,8 +50,9 @@ LINE: Line = {
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Weights that a new model begins with, and their terms; `weights` is None if no job has to
-    fetch them.
+    """Weights that a new model begins with, and their terms.
+
+    `weights` is None if no job has to fetch them.
     """
 
     weights: Pretrained | None
@@ -66,8 +67,9 @@ def find_weights(
     asked: AskedModel,
     terms: pretrained.Terms,
 ) -> BeginsWith:
-    """Find the weights of a new model before its transaction begins; a packaged base is stored
-    here.
+    """Find the weights of a new model before its transaction begins.
+
+    A packaged base is stored here.
 
     Raises:
         Invalid: there are no such weights.
@@ -166,10 +168,9 @@ def line_of(given: ModelChange) -> dict[str, object]:
 
 
 def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
-    """Return all limits of the gate, with those of the patch applied; a limit that is not set is
-    None.
+    """Return all limits of the gate, with those of the patch applied.
 
-    Limits that are newer than the model are not set.
+    A limit that is not set is None. Limits that are newer than the model are not set.
 
     Raises:
         Invalid: `min_coverage` is set, but the model promises no precision.

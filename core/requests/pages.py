@@ -126,8 +126,9 @@ def page(
 
 
 def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int) -> int:
-    """Return the number of the first `limit` rows that fit into a page, at least one; no row is
-    loaded.
+    """Return the number of the first `limit` rows that fit into a page, at least one.
+
+    No row is loaded.
     """
     weight = _weight(column)
     if weight is None:
@@ -141,10 +142,9 @@ def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribu
 
 
 def _weight(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
-    """Return the SQL expression for the bytes of a row in columns of variable length; None if there
-    are none.
+    """Return the SQL expression for the bytes of a row in columns of variable length.
 
-    JSON is stored as ASCII, so its characters are its bytes.
+    Return None if there are none. JSON is stored as ASCII, so its characters are its bytes.
     """
     sizes = [
         func.coalesce(func.length(cast(one, Text)), 0)

@@ -3,8 +3,8 @@ number of images.
 
 Such a key may be part of a web page that everybody can read. It therefore expires, and its use is
 counted in the database, across all API processes and their restarts. A bucket of requests is stored
-as the time at which it will be full again (`free_at`, as in the generic cell rate algorithm), and
-the images of a day as a number beside the day. One statement checks and takes both.
+as the time at which it will be full again (`free_at`, as in the generic cell rate algorithm). The
+images of a day are stored as a number beside the day. One statement checks and takes both.
 """
 
 import math

@@ -127,8 +127,9 @@ def begin(
     terms: Terms,
     now: float,
 ) -> None:
-    """Add version 0 of a new model, or the job that will make it; call this last in the
-    transaction.
+    """Add version 0 of a new model, or the job that will make it.
+
+    Call this last in the transaction.
 
     Args:
         recipe: resolved recipe of the model.

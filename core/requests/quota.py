@@ -1,10 +1,10 @@
 """Limits on an owner's stored bytes (`PERENNIAL_MAX_OWNER_BYTES`) and open jobs.
 
-Both are checked before an upload is read, by its declared length, and again in the transaction that
-accepts it, so that concurrent uploads cannot exceed the limit together. A refusal relies on a sum
-that is at most `FRESH_S` old and not older than the last deletion, so that deleting helps at once.
-Published versions and exports count but are never refused: a full store does not cost anyone a
-version or a download.
+Both are checked before an upload is read, by its declared length. They are checked again in the
+transaction that accepts it, so that concurrent uploads cannot exceed the limit together. A refusal
+relies on a sum that is at most `FRESH_S` old and not older than the last deletion, so that deleting
+helps at once. Published versions and exports count but are never refused: a full store does not
+cost anyone a version or a download.
 """
 
 from sqlalchemy import func, select

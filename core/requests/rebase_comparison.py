@@ -34,8 +34,9 @@ _OTHER_IMAGES = "Other images are held out in the new model, so that answers to 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan with the flips by task number; tasks whose images turned out to differ are marked in
-    the plan.
+    """A plan with the flips by task number.
+
+    Tasks whose images turned out to differ are marked in the plan.
     """
 
     plan: Plan
@@ -53,8 +54,9 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
 
 
 def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
-    """Compare both models by the counts in the database alone; return None if the model is in no
-    rebase.
+    """Compare both models by the counts in the database alone.
+
+    Return None if the model is in no rebase.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -65,8 +67,9 @@ def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
 
 
 def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
-    """Compare both models, image by image where predictions of both are stored; for errors see
-    `read`.
+    """Compare both models, image by image where predictions of both are stored.
+
+    For errors see `read`.
     """
     while True:
         plan = _plan(db, actor, model)
@@ -110,7 +113,10 @@ def _plan(db: Database, actor: Actor, model: str) -> Plan:
 
 
 def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
-    """Return the result of `use`; damage of a file is explained for the model that it belongs to."""
+    """Return the result of `use`.
+
+    Damage of a file is explained for the model that it belongs to.
+    """
     if plan.old["deleted"]:
         return use()
     with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):

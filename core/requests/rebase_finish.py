@@ -41,8 +41,9 @@ def finish(
     *,
     seen: tuple[int, int] | None = None,
 ) -> RebaseOut:
-    """Give the new model the old one's name; called with the old model afterwards, give the name
-    back.
+    """Give the new model the old one's name.
+
+    Called with the old model afterwards, give the name back.
 
     Args:
         reason: reason for the audit trail.

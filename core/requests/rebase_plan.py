@@ -1,8 +1,7 @@
-"""Tasks of a model that have arrived in its rebased successor; a task has arrived if its archive is
-a task there too.
+"""Tasks of a model that have arrived in its rebased successor.
 
-Everything here comes from the database; `core.requests.rebase_comparison` compares predictions
-image by image.
+A task has arrived if its archive is a task there too. Everything here comes from the database;
+`core.requests.rebase_comparison` compares predictions image by image.
 """
 
 from collections.abc import Collection, Mapping
@@ -380,7 +379,7 @@ def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int])
 
 
 def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
-    """Return warnings about effects on clients, and about figures that look better than they are."""
+    """Return warnings about effects on clients and about figures that look too good."""
     sentences = []
     if (
         old.scenario == "class"

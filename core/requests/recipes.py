@@ -27,8 +27,9 @@ _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
     ("its own recipe with a head that is balanced afterwards", {"rebalance": {}}),
     ("its own recipe, half of the way back to the version before", {"merge": {"weight": 0.5}}),
 )
-"""Descriptions and patches of recipes that forget less than most; see
-docs/reference/methods/README.md for measurements.
+"""Descriptions and patches of recipes that forget less than most.
+
+See docs/reference/methods/README.md for measurements.
 """
 
 

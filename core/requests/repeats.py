@@ -25,8 +25,9 @@ from core.protocol.report import BatchReport, DuplicatesPolicy, Repeats
 from core.requests import retries
 
 ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
-"""Standings in which a task is the response to a batch of the same content, best first; in others
-the batch is learned.
+"""Standings in which a task is the response to a batch of the same content, best first.
+
+In others the batch is learned.
 """
 
 
@@ -59,8 +60,9 @@ class Same:
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
-    """Return the tasks of a model with the content of a batch, ranked; the caller holds the lock on
-    the model's row.
+    """Return the tasks of a model with the content of a batch, ranked.
+
+    The caller holds the lock on the model's row.
     """
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return ranked(session, model, sent, session.scalars(query).all())
@@ -109,8 +111,9 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
-    """Return True if an archive was read with the same options; other options may give other
-    labels.
+    """Return True if an archive was read with the same options.
+
+    Other options may give other labels.
     """
     options = report.get("reading", {}).get("options", {})
     earlier = options, report.get("duplicates_policy", "keep")
@@ -138,8 +141,9 @@ def to_json(same: Same, job: Job) -> Repeats:
 
 
 def next_turn(same: Sequence[Same], content: str | None) -> int | None:
-    """Return the number of a new task among those with the same content, from 0; None without a
-    content digest.
+    """Return the number of a new task among those with the same content, from 0.
+
+    Return None without a content digest.
     """
     if content is None:
         return None

@@ -10,8 +10,9 @@ _FOR_PHOTOS = f'take the base that was learned on photos of 224 × 224: "base": 
 
 
 def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
-    """Return notices about the image size; at creation nothing is learned yet that another size
-    would discard.
+    """Return notices about the image size.
+
+    At creation nothing is learned yet that another size would discard.
     """
     size = images.image["size"]
     if base == packaged_base.PACKAGED and size != (base_size := packaged_base.packaged().size):

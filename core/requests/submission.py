@@ -1,8 +1,9 @@
 """Submission of a batch to a model: a preview, and the transaction that accepts it.
 
 The response to a repeated batch is the existing task (`core.requests.repeats`). Any other batch is
-accepted in one transaction (task, queued job with its resolved recipe, event, audit row,
-idempotency record) after its archive is safe in the store; a failed transaction leaves no archive.
+accepted in one transaction after its archive is safe in the store. It adds task, queued job with
+its resolved recipe, event, audit row and idempotency record. A failed transaction leaves no
+archive.
 """
 
 from collections.abc import Callable, Sequence
@@ -164,8 +165,9 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The recipe of a batch in its model, with warnings; `missing` has a sentence for each task
-    that its version lacks.
+    """The recipe of a batch in its model, with warnings.
+
+    `missing` has a sentence for each task that its version lacks.
     """
 
     resolved: Resolved
@@ -344,8 +346,9 @@ class Submission:
         return self.commit(batch_in_model, archive_key(task_id), add, self.upload)
 
     def _answer_known(self) -> Done[Accepted] | None:
-        """Respond to a batch that repeats a task, without its archive; None if there is no such
-        task any more.
+        """Respond to a batch that repeats a task, without its archive.
+
+        Return None if there is no such task any more.
         """
         db, spent = self.db, self.upload
         with db.write() as session:
@@ -371,10 +374,10 @@ class Submission:
     def _repeated(
         self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
     ) -> Done[Accepted] | None:
-        """Return the response to a batch that repeats a task; the caller holds the lock on the
-        model's row.
+        """Return the response to a batch that repeats a task.
 
-        A held task is retried if the request names a recipe that differs from that of its job.
+        The caller holds the lock on the model's row. A held task is retried if the request names a
+        recipe that differs from that of its job.
         """
         same_task = None if self.batch.again else repeats.answer_of(same)
         if same_task is None:

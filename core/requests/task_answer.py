@@ -16,7 +16,7 @@ from core.requests.versions import newest_published
 
 
 def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
-    """Return tasks with their newest job, their standing, and their accuracy when learned and now."""
+    """Return tasks with their newest job, standing, and accuracy when learned and now."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
     ids = [task.id for task in found]

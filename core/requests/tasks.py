@@ -1,5 +1,6 @@
-"""Tasks: list and show them, and delete a task's images; `core.requests.submission` accepts new
-ones.
+"""Tasks: list and show them, and delete a task's images.
+
+`core.requests.submission` accepts new ones.
 """
 
 from sqlalchemy import select
@@ -49,12 +50,11 @@ def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
 
 
 def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
-    """Delete a task's images: archive, training part and held-out part; repeating the call changes
-    nothing.
+    """Delete a task's images: archive, training part and held-out part.
 
-    Replayed images are dropped by the next version, and later cells of the accuracy matrix are
-    null. A running job of the model has the images in its memory: it is released, and continues
-    without them.
+    Repeating the call changes nothing. Replayed images are dropped by the next version, and later
+    cells of the accuracy matrix are null. A running job of the model has the images in its memory:
+    it is released, and continues without them.
 
     Raises:
         NotFound: the caller sees no such model or task.
@@ -116,8 +116,9 @@ def _erased(
 
 
 def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:
-    """Mark the features of a task's images as deleted in every version that has them; return their
-    digests.
+    """Mark the features of a task's images as deleted in every version that has them.
+
+    Return their digests.
     """
     versions = select(Version.id).where(Version.model_id == model)
     stored = select(Part).where(

@@ -1,5 +1,6 @@
-"""Immediate deletion of blobs that have just lost their last reference; the sweep finds any that
-are missed.
+"""Immediate deletion of blobs that have just lost their last reference.
+
+The sweep finds any that are missed.
 """
 
 from collections.abc import Sequence

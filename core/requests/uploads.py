@@ -82,8 +82,9 @@ class State:
 
 @dataclass(frozen=True)
 class Writing:
-    """An upload that a request has leased in order to write from `offset` on; `fence` identifies
-    the request.
+    """An upload that a request has leased in order to write from `offset` on.
+
+    `fence` identifies the request.
     """
 
     id: str
@@ -155,7 +156,10 @@ def read(db: Database, actor: Actor, upload: str) -> State:
 
 
 def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
-    """Return a page of the caller's open uploads: not submitted, removed or expired; newest first."""
+    """Return a page of the caller's open uploads: not submitted, removed or expired.
+
+    The newest comes first.
+    """
     with db.read() as session:
         query = select(Upload).where(actor.filter(Upload.owner_id), Upload.expires_at > db.now(session))
         uploads: Page[Upload] = page(session, query, Upload.id, limit, cursor, descending=True)
@@ -191,8 +195,9 @@ def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
 
 
 def renew(db: Database, writing: Writing) -> None:
-    """Renew the lease of a request that still writes; without effect once another request has the
-    lease.
+    """Renew the lease of a request that still writes.
+
+    It has no effect once another request has the lease.
     """
     with db.write() as session:
         until = db.now(session) + LEASE_S

@@ -177,8 +177,9 @@ def list_results(
 
 
 def set_note(db: Database, actor: Actor, model: str, version: str, note: str | None) -> VersionOut:
-    """Set a person's note on a version; None or "" removes it, and setting the same note changes
-    nothing.
+    """Set a person's note on a version.
+
+    None or "" removes it, and setting the same note changes nothing.
 
     Raises:
         NotFound: the caller sees no such model or version.

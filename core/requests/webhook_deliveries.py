@@ -52,8 +52,9 @@ def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDet
 
 
 def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """Send a delivery again, at once and counting attempts from 0; its id stays, so that a receiver
-    recognises it.
+    """Send a delivery again, at once and counting attempts from 0.
+
+    Its id stays, so that a receiver recognises it.
 
     Raises:
         NotFound: the caller sees no such webhook or delivery.

@@ -150,8 +150,9 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
 
 
 def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
-    """Give a webhook a new secret, shown only now; deliveries are signed with both secrets for a
-    day.
+    """Give a webhook a new secret, shown only now.
+
+    Deliveries are signed with both secrets for a day.
 
     Raises:
         NotFound: the caller sees no such webhook.

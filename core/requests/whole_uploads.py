@@ -71,8 +71,9 @@ def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterato
 
 
 def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
-    """Delete the rows of an upload in the transaction that accepts its content; call `remove`
-    afterwards.
+    """Delete the rows of an upload in the transaction that accepts its content.
+
+    Call `remove` afterwards.
 
     Raises:
         NotFound: another request was faster.
@@ -81,8 +82,9 @@ def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
 
 
 def remove(store: Store, upload: Whole) -> None:
-    """Delete the objects of an upload that a task has taken; the sweep removes what an outage
-    leaves.
+    """Delete the objects of an upload that a task has taken.
+
+    The sweep removes what an outage leaves.
     """
     try:
         for key, _ in upload.pieces:

@@ -1,9 +1,9 @@
 """Predictions on held-out images: stored before the publishing transaction, and referenced in it.
 
 All predictions of an update are one blob (`core.ingest.answers`), so that requests to the store do
-not grow with the number of tasks. The blob has the cells that a job measured, and the parent's
-predictions on tasks for which none are stored, such as those from before predictions were stored:
-the job predicts them again and fills those cells.
+not grow with the number of tasks. The blob has the predictions that a job measured. For the
+parent's cells without predictions, written by older releases, the job predicts the task again and
+fills them.
 """
 
 from collections.abc import Mapping
@@ -95,8 +95,9 @@ def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, st
 
 
 def without(session: Session, model: Model, kept: Kept) -> Kept:
-    """Return the entries of tasks whose held-out images are still there; predictions are retained
-    as long as these.
+    """Return the entries of tasks whose held-out images are still there.
+
+    Predictions are retained as long as these.
     """
     gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
     query = select(Task.number).where(Task.model_id == model.id, gone)

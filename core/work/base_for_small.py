@@ -11,7 +11,7 @@ _SHARE = 0.5
 
 
 def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
-    """Suggest the small base, with the seconds that it saves, if most images of a batch are small."""
+    """Suggest the small base, and name the seconds it saves, if most images of a batch are small."""
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
     if base != imagenet_base.NAME or small <= _SHARE * images:
         return []

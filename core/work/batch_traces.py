@@ -28,7 +28,7 @@ TOGETHER = 200_000
 
 
 class _Task(NamedTuple):
-    """An earlier task: its number, the digest of its traces, and True if the lineage was taught it."""
+    """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
 
     number: int
     traces_sha256: str | None
@@ -102,8 +102,9 @@ def _earlier(db: Database, model_id: str, before: int | None) -> Iterator[_Task]
 
 
 def _read(blobs: Blobs, sha256: str) -> Traces | None:
-    """Read the traces of a task; None if they are gone or damaged, since the batch is learned all
-    the same.
+    """Read the traces of a task.
+
+    Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
         return read_traces(blobs.fetch(sha256))

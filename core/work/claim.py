@@ -60,8 +60,9 @@ OUTAGE_PAUSE_S = 5.0
 _LOOKS = 5
 """Maximum number of jobs that a claim finds changed between read and lock before it gives up."""
 MEMORY_ATTEMPTS = 2
-"""Number of attempts that may run out of memory; the second one shows that the first was no
-accident.
+"""Number of attempts that may run out of memory.
+
+The second one shows that the first was no accident.
 """
 _LEASED = sorted(str(state) for state in LEASED)
 _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
@@ -80,8 +81,9 @@ ANY_DEVICE = Offer()
 
 
 def fits(offer: Offer) -> ColumnElement[bool]:
-    """Return the condition on `Job` under which a worker with that offer can run it; every worker
-    has a CPU.
+    """Return the condition on `Job` under which a worker with that offer can run it.
+
+    Every worker has a CPU.
     """
     if offer.device == "cpu":
         # A snapshot made on a GPU resumes on a GPU: on a CPU it would lead to another version.
@@ -148,12 +150,11 @@ def _held_sqlite(query: Select[Job]) -> Select[Job]:
 
 
 def _held_postgresql(query: Select[Job]) -> Select[Job]:
-    """Lock the rows on PostgreSQL; rows that another worker is claiming are skipped, not waited
-    for.
+    """Lock the rows on PostgreSQL.
 
-    PostgreSQL checks a row again that changed between the read and the lock, but not other rows. A
-    retry or a held task since then may therefore be missed, so `claim` checks again under the lock
-    of the model.
+    Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
+    that changed between the read and the lock, but not other rows. A retry or a held task since
+    then may therefore be missed, so `claim` checks again under the lock of the model.
     """
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
@@ -162,13 +163,12 @@ _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
 def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
-    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds; None if
-    there is none.
+    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
-    The claim of a task's job fixes its parent, the present lineage head. A job that was begun from
-    another version starts again. Jobs of unknown kinds, and jobs that do not fit the offer, are
-    left to other workers. Workers that claim at the same moment do not see each other's claims, so
-    an owner may then get one job on each of them.
+    Return None if there is none. The claim of a task's job fixes its parent, the present lineage
+    head. A job that was begun from another version starts again. Jobs of unknown kinds, and jobs
+    that do not fit the offer, are left to other workers. Workers that claim at the same moment do
+    not see each other's claims, so an owner may then get one job on each of them.
     """
     # Workers poll often: without a waiting job, this must cost little and lock nothing.
     with db.read() as session:
@@ -198,8 +198,9 @@ def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) 
 def _next(
     session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
 ) -> tuple[Job | None, bool]:
-    """Return the job to claim, its row locked, and True if it overtakes an older one; `missed` jobs
-    are excluded.
+    """Return the job to claim, its row locked, and True if it overtakes an older one.
+
+    `missed` jobs are excluded.
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
@@ -259,8 +260,9 @@ def _taken(
 
 
 def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
-    """Fix the version that a job starts from; a job that had begun from another version drops its
-    states.
+    """Fix the version that a job starts from.
+
+    A job that had begun from another version drops its states.
     """
     former_parent, job.parent_version = job.parent_version, model.head
     if former_parent is not None:
@@ -280,8 +282,9 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
 
 
 def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
-    """Renew a lease, and return the job's state, which shows a requested stop; None if the lease is
-    lost.
+    """Renew a lease, and return the job's state, which shows a requested stop.
+
+    Return None if the lease is lost.
     """
     with db.write() as session:
         state = session.execute(
@@ -419,10 +422,10 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
 
 
 def reap(db: Database, before: float | None = None) -> list[str]:
-    """Take jobs from workers whose lease ran out before a time of the database's clock; return the
-    jobs' ids.
+    """Take jobs from workers whose lease ran out before a time of the database's clock.
 
-    Safe in several workers at once: a job whose row another transaction has locked is skipped.
+    Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
+    locked is skipped.
 
     Args:
         before: seconds since 1970; None for now.
@@ -439,10 +442,10 @@ def reap(db: Database, before: float | None = None) -> list[str]:
 
 
 def reap_worker(db: Database, worker: str) -> list[str]:
-    """Take the jobs of a worker that is certainly dead, without waiting for its lease; return the
-    jobs' ids.
+    """Take the jobs of a worker that is certainly dead, without waiting for its lease.
 
-    The caller has made sure that the worker is dead and that no other worker has its name.
+    Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
+    has its name.
     """
     with db.write() as session:
         now = db.now(session)
@@ -455,7 +458,7 @@ def reap_worker(db: Database, worker: str) -> list[str]:
 
 
 def _lost(session: Session, job: Job, now: float, error: str) -> State:
-    """End an attempt that died, with a strike unless it has committed a snapshot since its claim."""
+    """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     job.strikes = 0 if progressed else job.strikes + 1
     running = State(job.state) in (State.VALIDATING, State.RUNNING)

@@ -3,7 +3,7 @@
 Leases, pauses and retries are times of the database's clock. If that clock is set forward, all
 leases run out at once, and live workers renew them before others may take their jobs
 (`worker.reaper`). If it is set back, the lease of a dead worker would last until the old time comes
-again, and a job that was put off for five seconds would wait as long. None of these times is ever
+again. A job that was put off for five seconds would wait as long. None of these times is ever
 further ahead than its own period, so one that is shows that the clock went back.
 """
 
@@ -14,18 +14,21 @@ from core.db.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerRepor
 from core.work.deliveries import JITTER, RETRY_S
 
 JUMP_S = 3600.0
-"""Seconds by which the clock must differ from a monotonic one to count as set; a smaller jump heals
-within an hour.
+"""Seconds by which the clock must differ from a monotonic one to count as set.
+
+A smaller jump heals within an hour.
 """
 HELD_S = 60.0
-"""Seconds for which an upload or webhook remains leased whose lease lay too far ahead; a live
-holder renews it.
+"""Seconds for which an upload or webhook remains leased whose lease lay too far ahead.
+
+A live holder renews it.
 """
 
 
 def bring_near(session: Session, now: float, lease_s: float) -> int:
-    """Correct times that lie too far ahead, in the caller's transaction; return the number of
-    changed rows.
+    """Correct times that lie too far ahead, in the caller's transaction.
+
+    Return the number of changed rows.
 
     Args:
         now: seconds since 1970 by the database's clock.

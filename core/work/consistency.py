@@ -32,8 +32,9 @@ from core.work.retention import DAY_S
 from core.work.sweep_dry_run import dry_run
 
 LATE_S = DAY_S
-"""Seconds after which something that a sweep should have removed is reported; before, it is only
-waiting.
+"""Seconds after which something that a sweep should have removed is reported.
+
+Before, it is only waiting.
 """
 LEASE_S = 60.0
 """Seconds after which an expired lease is reported; every worker looks for these every few seconds.

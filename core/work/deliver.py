@@ -68,8 +68,9 @@ class Deliverer:
         self._end.set()
 
     def close(self) -> None:
-        """Stop, and wait a short time for deliveries under way; an interrupted one is sent again
-        under the same id.
+        """Stop, and wait a short time for deliveries under way.
+
+        An interrupted one is sent again under the same id.
         """
         self.end()
         if self._thread.is_alive():
@@ -147,7 +148,7 @@ class Deliverer:
         return Outcome(status, error, response_body, time.monotonic() - begin)
 
     def _body(self, outgoing: Outgoing) -> bytes:
-        """Return the body to send: the payload as stored, or a chat message with the same content."""
+        """Return the body to send: the stored payload, or a chat message with its content."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
         return chat_messages.write(outgoing.format, json.loads(outgoing.payload), self._settings.public_url)

@@ -20,8 +20,9 @@ from core.db.tables import Audit, Delivery, Webhook
 from core.db.tables.webhook import DELIVERED, FAILED
 
 LEASE_S = 60.0
-"""Seconds without renewal after which a worker counts as dead; longer than resolving a name and a
-whole request.
+"""Seconds without renewal after which a worker counts as dead.
+
+This is longer than resolving a name and a whole request.
 """
 RETRY_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 """Seconds between attempts: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h."""
@@ -149,8 +150,9 @@ def leave(db: Database, lease: Lease) -> None:
 
 
 def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
-    """Record the outcome of an attempt; without effect if the lease is lost, since another worker
-    sends again.
+    """Record the outcome of an attempt.
+
+    It has no effect if the lease is lost, since another worker sends again.
     """
     with db.write() as session:
         hook, now = _held(session, lease), db.now(session)
@@ -254,7 +256,10 @@ def _in_turn() -> ColumnElement[bool]:
 
 
 def _free_again(session: Session, hook: Webhook, now: float) -> None:
-    """End a lease; the webhook is due again with its first delivery that does not wait for another."""
+    """End a lease.
+
+    The webhook is due again with its first delivery that does not wait for another.
+    """
     session.flush()
     query = select(Delivery.next_at).where(Delivery.webhook_id == hook.id, WAITS, _in_turn())
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))

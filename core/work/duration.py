@@ -17,8 +17,9 @@ _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (L
 
 
 def seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
-    """Return the seconds in which a worker had the job, by its events; time before the job last
-    ended is not counted.
+    """Return the seconds in which a worker had the job, by its events.
+
+    Time before the job last ended is not counted.
 
     Args:
         now: seconds since 1970 by the database's clock.

@@ -94,8 +94,9 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
 
 
 def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
-    """Fetch the files that the process reads, and write its specification into `folder`; return the
-    file.
+    """Fetch the files that the process reads, and write its specification into `folder`.
+
+    Return the file.
 
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.

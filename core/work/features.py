@@ -105,8 +105,9 @@ def _read(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
 
 
 def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureShare | None:
-    """Compare a version with an ancestor on the tasks of both; None for too few images or other
-    classes.
+    """Compare a version with an ancestor on the tasks of both.
+
+    Return None for too few images or other classes.
     """
     n_known: int | None = None
     if scenario == "class":

@@ -20,8 +20,9 @@ from core.store import Blobs
 from core.work.result import ResultFolder
 
 _FORMAT = 1
-"""Version of the stored form; increase it when a network or its inputs compute something else, to
-invalidate stored features.
+"""Version of the stored form.
+
+Increase it when a network or its inputs compute something else, to invalidate stored features.
 """
 BACKBONE = "backbone"
 

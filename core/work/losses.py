@@ -244,8 +244,9 @@ def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[i
 
 
 def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
-    """Return, by task, the one of the last published versions with most correct predictions; of
-    equals the newest.
+    """Return, by task, the one of the last published versions with most correct predictions.
+
+    Of equal ones, it is the newest.
     """
     published = (Version.model_id == model.id, Version.status == "published", Version.number > 0)
     last = select(Version.number).where(*published).order_by(Version.number.desc()).limit(LAST_VERSIONS)
@@ -348,11 +349,10 @@ class _Comparison:
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch(self, digest: str) -> Path | None:
-        """Return the path of stored predictions; None if they are damaged or were deleted
-        meanwhile.
+        """Return the path of stored predictions.
 
-        A missing comparison must not stop the lineage. The damage is marked for other users of the
-        blob.
+        Return None if they are damaged or were deleted meanwhile. A missing comparison must not
+        stop the lineage. The damage is marked for other users of the blob.
         """
         try:
             return self._blobs.fetch(digest)

@@ -27,8 +27,9 @@ def write_measured(
     deleted: Collection[int],
     answers: Kept,
 ) -> None:
-    """Store the measurements of a new version, and those of earlier versions on its task; existing
-    cells stay.
+    """Store the measurements of a new version, and those of earlier versions on its task.
+
+    Existing cells stay.
 
     Args:
         results: measured cells.

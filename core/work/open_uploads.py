@@ -1,4 +1,4 @@
-"""Removal of resumable uploads that were not completed in time, and of their objects in the store."""
+"""Removal of resumable uploads that were not completed in time, and of their objects."""
 
 from sqlalchemy import Select, or_, select
 

@@ -1,11 +1,11 @@
-"""Publishing: a finished job becomes a version; blobs are stored first, then one transaction
-follows.
+"""Publishing: a finished job becomes a version.
 
-Parts are stored under their digest before the transaction, so a crash until then leaves only blobs
-that the sweep removes. The transaction checks the fence and writes everything at once: version,
-parts, measurements, gate verdict, its effect on the lineage (`core.line`), event, audit row, and
-the end of the job. A retry afterwards finds the job's version and returns its number. Version
-numbers come from the same transaction, so no number is skipped.
+Blobs are stored first, then one transaction follows. Parts are stored under their digest before the
+transaction, so a crash until then leaves only blobs that the sweep removes. The transaction checks
+the fence and writes everything at once: version, parts, measurements, gate verdict, its effect on
+the lineage (`core.line`), event, audit row, and the end of the job. A retry afterwards finds the
+job's version and returns its number. Version numbers come from the same transaction, so no number
+is skipped.
 """
 
 from collections.abc import Collection
@@ -89,8 +89,9 @@ class _Made:
 
 
 def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None) -> Published:
-    """Make a version from the result folder of a claimed job: published, or held by its gate;
-    idempotent.
+    """Make a version from the result folder of a claimed job: published, or held by its gate.
+
+    Repeating the call changes nothing.
 
     Args:
         result: folder of the result.
@@ -139,8 +140,9 @@ def _published(db: Database, claim: Claim) -> Published | None:
 
 
 def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
-    """Publish in one transaction; return None, without any change, if production is not the
-    compared version.
+    """Publish in one transaction.
+
+    Return None, without any change, if production is not the compared version.
     """
     document, stored = made.folder.document, made.parts
     with db.write() as session:
@@ -198,8 +200,9 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
 
 
 def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
-    """Store measurements, predictions and comparisons; return the added bytes of predictions and
-    features.
+    """Store measurements, predictions and comparisons.
+
+    Return the added bytes of predictions and features.
     """
     document = made.folder.document
     cells = answers.without(session, model, made.answers.kept)
@@ -252,8 +255,9 @@ def _seen(version: Version) -> str:
 
 
 def _deleted(session: Session, model: Model) -> set[int]:
-    """Return the tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
-    them.
+    """Return the tasks whose data was deleted, perhaps while the job ran.
+
+    Nothing new is stored of them.
     """
     query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
     return set(session.execute(query).scalars())

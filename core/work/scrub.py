@@ -97,8 +97,9 @@ class Scrubber:
                     self._record(release=True)
 
     def _take(self) -> bool | None:
-        """Take the lease, and return True if a pass is under way or due; None if another worker has
-        the lease.
+        """Take the lease, and return True if a pass is under way or due.
+
+        Return None if another worker has the lease.
         """
         try:
             with self._db.write() as session:
@@ -276,8 +277,9 @@ def _marked(session: Session, keys: list[str]) -> set[str]:
 
 
 def _forget_pages(path: str) -> None:
-    """Drop a file's pages from memory, so that the disk itself is read; pages mapped by a process
-    stay.
+    """Drop a file's pages from memory, so that the disk itself is read.
+
+    Pages mapped by a process stay.
     """
     try:
         handle = os.open(path, os.O_RDONLY)

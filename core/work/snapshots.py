@@ -39,16 +39,18 @@ def prefix_of(job_id: str) -> str:
 
 
 def order_of(key: str) -> tuple[int, int]:
-    """Return (fence, number) of the key of a snapshot or best state; later states of a job compare
-    greater.
+    """Return (fence, number) of the key of a snapshot or best state.
+
+    Later states of a job compare greater.
     """
     fence, _, number = key.split("/")[2].partition("-")
     return int(fence), int(number)
 
 
 def origin(job: Job) -> str:
-    """Return a digest of everything that a snapshot depends on; a job resumes only from a snapshot
-    with its own digest.
+    """Return a digest of everything that a snapshot depends on.
+
+    A job resumes only from a snapshot with its own digest.
     """
     return _digest(job, format=SNAPSHOT_FORMAT)
 
@@ -148,11 +150,10 @@ def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
 
 
 def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
-    """Copy the job's snapshot into `folder` and return the folder; None if there is none to resume
-    from.
+    """Copy the job's snapshot into `folder` and return the folder.
 
-    A snapshot that is damaged, or has another recipe, parent or format, is ignored: the job starts
-    over, and logs that.
+    Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,
+    parent or format, is ignored: the job starts over, and logs that.
     """
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)

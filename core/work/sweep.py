@@ -1,9 +1,8 @@
-"""The sweep: removal of everything that is no longer needed; safe in every worker at once, and
-after any crash.
+"""The sweep: removal of everything that is no longer needed.
 
-Each step looks for leftovers and removes them, again if need be, so nothing depends on the process
-that should have removed them. Decisions about a job's files are made while its row is locked, so
-that a retry cannot slip in between.
+Safe in every worker at once, and after any crash. Each step looks for leftovers and removes them,
+again if need be, so nothing depends on the process that should have removed them. Decisions about a
+job's files are made while its row is locked, so that a retry cannot slip in between.
 """
 
 from collections.abc import Callable
@@ -41,8 +40,9 @@ from core.work.validate import forget_archive
 UNRUNG_S = 5.0
 """Seconds that a job waits without a notification before workers are notified again."""
 BLOB_DAYS = 1.0
-"""Days after which a blob or archive without a row is removed; a younger one may be about to get
-its row.
+"""Days after which a blob or archive without a row is removed.
+
+A younger one may be about to get its row.
 """
 _MARK = "sweeps/blobs"
 _MEMORIES = ("buffer", "exemplars")
@@ -181,8 +181,9 @@ def _sweep_states(
 
 
 def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
-    """Return the keys older than the registered state; without one, the keys that no present
-    attempt has stored.
+    """Return the keys older than the registered state.
+
+    Without one, return the keys that no present attempt has stored.
     """
     if registered is not None:
         current = (registered.fence, registered.number)
@@ -362,8 +363,9 @@ def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
 
 
 def _sweep_models(db: Database, blobs: Blobs) -> None:
-    """Delete parts and exports of deleted models whose jobs have all ended; rows about the models
-    stay.
+    """Delete parts and exports of deleted models whose jobs have all ended.
+
+    Rows about the models stay.
     """
     with db.read() as session:
         unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))

@@ -23,7 +23,10 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 class Turn(NamedTuple):
-    """An owner and the owner's next job, by id; `overtakes` is True if an older job could also run."""
+    """An owner and the owner's next job, by id.
+
+    `overtakes` is True if an older job could also run.
+    """
 
     owner: str
     job: str

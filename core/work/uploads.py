@@ -10,8 +10,9 @@ from core.store import Store
 
 
 def forget(db: Database, store: Store, job_id: str) -> None:
-    """Delete the upload of a finished job, then its key in the row; after a crash in between, this
-    can be repeated.
+    """Delete the upload of a finished job, then its key in the row.
+
+    After a crash in between, this can be repeated.
     """
     with db.write() as session:
         job = jobs.locked(session, job_id)

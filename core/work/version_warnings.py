@@ -18,7 +18,7 @@ from core.work.negative_flips import Beside
 
 
 def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
-    """Return sentences about tasks that the version was not taught although they were learned once."""
+    """Return sentences about tasks that were learned once but that the version was not taught."""
     missing_tasks = lacked(session, model, taught(version.manifest))
     return [
         words.missing(model, task, standing, f"Version {version.number}") for task, standing in missing_tasks

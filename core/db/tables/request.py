@@ -10,8 +10,9 @@ from core.protocol.answers.audit import AuditData
 
 
 class Idempotency(Table):
-    """The response to a request with an Idempotency-Key; `status` is null while the request is
-    under way.
+    """The response to a request with an Idempotency-Key.
+
+    `status` is null while the request is under way.
     """
 
     __tablename__ = "idempotency"

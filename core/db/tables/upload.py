@@ -24,7 +24,10 @@ class Upload(Table):
 
 
 class Chunk(Table):
-    """A piece of an upload, stored as an object of its own; pieces follow each other without a gap."""
+    """A piece of an upload, stored as an object of its own.
+
+    Pieces follow each other without a gap.
+    """
 
     __tablename__ = "upload_chunks"
     upload_id: Mapped[str] = mapped_column(ForeignKey("uploads.id"), primary_key=True)

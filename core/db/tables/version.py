@@ -55,8 +55,9 @@ class Part(Table):
 
 
 class Export(Table):
-    """A downloadable file made from a version on the first request; the sweep removes it after some
-    days.
+    """A downloadable file made from a version on the first request.
+
+    The sweep removes it after some days.
     """
 
     __tablename__ = "exports"

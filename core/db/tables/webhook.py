@@ -45,11 +45,10 @@ class Webhook(Table):
 
 
 class Delivery(Table):
-    """An event for a webhook; `number` rises in the order of commits of changes to the webhook's
-    models.
+    """An event for a webhook.
 
-    There are no foreign keys: checking one locks another row, and these rows are written after all
-    other locks.
+    `number` rises in the order of commits of changes to the webhook's models. There are no foreign
+    keys: checking one locks another row, and these rows are written after all other locks.
     """
 
     __tablename__ = "deliveries"

@@ -1,12 +1,11 @@
-"""Program that downloads one file of a Hugging Face Hub repository: `python -m
-core.work.hub.download`.
+"""Program that downloads one file from the Hugging Face Hub: `python -m core.work.hub.download`.
 
 It reads the request as a line of JSON, and writes events (`core.protocol.hub`). It ends together
 with its caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of
 huggingface_hub and its environment. The download of that library starts over after a kill and
-follows every redirect of a hub, so the bytes are fetched here (`core.work.hub.guarded_hub`), by
-Range from the end of an earlier attempt. Names from a hub (a commit, a digest, a size) are accepted
-only in their plain form. Messages contain no address and no token.
+follows every redirect of a hub. The bytes are therefore fetched here (`core.work.hub.guarded_hub`),
+by Range from the end of an earlier attempt. Names from a hub (a commit, a digest, a size) are
+accepted only in their plain form. Messages contain no address and no token.
 """
 
 import hashlib

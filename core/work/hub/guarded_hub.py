@@ -239,8 +239,9 @@ def _port(url: httpx2.URL) -> int:
 
 
 def _is_proxied(url: httpx2.URL) -> bool:
-    """Return True if the environment names a proxy for the URL; the proxy then resolves names
-    itself.
+    """Return True if the environment names a proxy for the URL.
+
+    The proxy then resolves names itself.
     """
     proxies = urllib.request.getproxies()
     return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(url.host)

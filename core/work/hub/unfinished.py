@@ -25,8 +25,9 @@ def folder_of(root: Path, repository: str) -> Path:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Yield a descriptor to append to the file, which is created if missing; wait for other writers
-    to finish.
+    """Yield a descriptor to append to the file, which is created if missing.
+
+    Wait for other writers to finish.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +64,9 @@ def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
 
 
 def _removed(path: Path) -> bool:
-    """Remove a file and its empty folders, unless a writer has locked it; return True if it was
-    removed.
+    """Remove a file and its empty folders, unless a writer has locked it.
+
+    Return True if it was removed.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

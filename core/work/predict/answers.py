@@ -22,8 +22,9 @@ from core.work.predict.networks import Loaded, Networks
 
 CPU_S = 600
 MAX_BATCH = 16
-"""Number of images that a network sees at once; more would not be faster, and their activations
-share the memory.
+"""Number of images that a network sees at once.
+
+More would not be faster, and their activations share the memory.
 """
 _DIGITS = 7
 

@@ -1,10 +1,9 @@
-"""Program that makes and checks the graph of a version that is used often: `python -m
-core.work.predict.graph_maker`.
+"""Program that makes and checks a version's graph: `python -m core.work.predict.graph_maker`.
 
 It runs beside the helper, which predicts by torch meanwhile, since writing a graph once takes
-seconds and half a gigabyte. It reads one request from stdin (JSON, the version's manifest, and
-images of earlier requests), writes the graph into the folder that the request names, and reports if
-the graph predicts as the version does. It ends with the helper.
+seconds and half a gigabyte. It reads one request from stdin: JSON, the version's manifest, and
+images of earlier requests. It writes the graph into the folder that the request names, and reports
+if the graph predicts as the version does. It ends with the helper.
 """
 
 import json

@@ -115,8 +115,9 @@ class GraphMaker:
         self.notes: list[dict[str, str]] = []
 
     def observe(self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None) -> None:
-        """Record that a version's network predicts images; its graph is made once there are enough
-        of them.
+        """Record that a version's network predicts images.
+
+        Its graph is made once there are enough of them.
         """
         if not graph.is_wanted:
             return

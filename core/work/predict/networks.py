@@ -117,8 +117,9 @@ class Networks:
 
 
 def _fuse(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
-    """Return predictions by a copy of the network with fused layers; None if no layers can be
-    fused.
+    """Return predictions by a copy of the network with fused layers.
+
+    Return None if no layers can be fused.
     """
     image, normalise = manifest.image, manifest.normalise
     inputs = Inputs(normalise, image.channels, torch.device("cpu"))
