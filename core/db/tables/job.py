@@ -38,16 +38,14 @@ class Job(Table):
     # Rises with each job and retry of its model, so the newest job of a task has the highest; null
     # outside of the lineage.
     place: Mapped[int | None]
-    again: Mapped[bool] = mapped_column(
-        default=False
-    )  # of a task that was settled before: runs before all others
+    # learns a task that was settled before, and so runs before all others
+    again: Mapped[bool] = mapped_column(default=False)
     state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change; used as the ETag
     recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
     recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submission or retry
-    gate: Mapped[GateOut | None] = mapped_column(
-        JSON_COLUMN
-    )  # the model's at submit (or retry); null in rows from before 0002
+    # the model's gate at submission or retry; null in rows older than migration 0002
+    gate: Mapped[GateOut | None] = mapped_column(JSON_COLUMN)
     # job whose version was held
     retry_of: Mapped[str | None] = mapped_column(String(40), index=True)
     attempt: Mapped[int] = mapped_column(default=0)  # number of starts
@@ -69,13 +67,11 @@ class Job(Table):
     anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.protocol.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
-    warnings: Mapped[list[str]] = mapped_column(
-        JSON_COLUMN, default=list
-    )  # what its version will lack, and what to do
+    # tasks that its version will lack, and what to do
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
     version: Mapped[int | None]
-    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(
-        JSON_COLUMN
-    )  # what a job found that makes no version
+    # findings of a job that makes no version
+    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(JSON_COLUMN)
     # an upload that belongs to the job until it ends
     archive_key: Mapped[str | None] = mapped_column(Text)
     archive_sha256: Mapped[str | None] = mapped_column(String(64))

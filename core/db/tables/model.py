@@ -50,14 +50,12 @@ class Model(Table):
     architecture: Mapped[ArchitectureChoice] = mapped_column(JSON_COLUMN)
     image: Mapped[ImageOut] = mapped_column(JSON_COLUMN)
     base: Mapped[ModelBase] = mapped_column(JSON)
-    classes: Mapped[list[str] | None] = mapped_column(
-        JSON_COLUMN
-    )  # data scenario: fixed at creation or by task 1
+    # data scenario: fixed at creation or by task 1
+    classes: Mapped[list[str] | None] = mapped_column(JSON_COLUMN)
     recipe: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)  # as given; resolved for each job
     gate: Mapped[GateOut] = mapped_column(JSON_COLUMN)
-    answers: Mapped[AnswersSetting | None] = mapped_column(
-        JSON_COLUMN
-    )  # null: no answer is called sure or not
+    # null: no precision is promised, and no prediction is called confident
+    answers: Mapped[AnswersSetting | None] = mapped_column(JSON_COLUMN)
     keep_training_data: Mapped[bool]
     # after a task's version is published
     training_data_days: Mapped[float] = mapped_column(default=7.0)
@@ -82,13 +80,11 @@ class Model(Table):
     next_version: Mapped[int] = mapped_column(default=1)
     # job that fetches its base; null: version 0 exists
     base_job: Mapped[str | None] = mapped_column(String(40))
-    rebased_from: Mapped[str | None] = mapped_column(
-        String(40)
-    )  # the model that it was made from, to replace it
+    # the model that it was made from and is to replace
+    rebased_from: Mapped[str | None] = mapped_column(String(40))
     rebased_at: Mapped[float | None]  # time at which it replaced that model; null: not yet
-    totals_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob that is derived, see core.work.totals
+    # derived blob, see core.work.totals
+    totals_sha256: Mapped[str | None] = mapped_column(String(64))
     totals_bytes: Mapped[int | None]
     # digest of the parts that the totals are derived from
     totals_key: Mapped[str | None] = mapped_column(String(64))
@@ -104,9 +100,8 @@ class Model(Table):
             postgresql_where=text("deleted_at IS NULL"),
         ),
         Index("ix_models_owner_id_id", "owner_id", "id"),
-        partial_index(
-            "ix_models_name", "name", "id", where="deleted_at IS NULL"
-        ),  # an administrator's look-up by name
+        # used when an administrator looks up a name
+        partial_index("ix_models_name", "name", "id", where="deleted_at IS NULL"),
         partial_index("ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"),
         partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
         partial_index("ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"),

@@ -53,9 +53,8 @@ class PredictKey(Table):
     # day of its last request, counted from 1970-01-01 (UTC)
     day: Mapped[int] = mapped_column(default=0)
     images: Mapped[int] = mapped_column(default=0)  # number of images sent on that day
-    free_at: Mapped[float] = mapped_column(
-        default=0.0
-    )  # when its bucket is full again, see core.requests.predict_keys
+    # time at which its bucket is full again, see core.requests.predict_keys
+    free_at: Mapped[float] = mapped_column(default=0.0)
 
 
 class UserSession(Table):

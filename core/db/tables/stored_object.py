@@ -25,9 +25,8 @@ class Scrub(Table):
     worker: Mapped[str | None] = mapped_column(String(120))
     fence: Mapped[int] = mapped_column(default=0)  # rises with every lease
     lease_until: Mapped[float] = mapped_column(default=0.0)
-    cursor: Mapped[str] = mapped_column(
-        String(512), default=""
-    )  # key of the last object that was hashed; empty: begin
+    # key of the last hashed object; empty: begin
+    cursor: Mapped[str] = mapped_column(String(512), default="")
     began_at: Mapped[float | None]  # the pass under way, or the last one
     ended_at: Mapped[float | None]  # the last whole pass
     objects: Mapped[int] = mapped_column(default=0)  # objects hashed in all passes

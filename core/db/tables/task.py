@@ -16,49 +16,41 @@ class Task(Table):
     number: Mapped[int]
     name: Mapped[str | None] = mapped_column(String(100))
     sha256: Mapped[str] = mapped_column(String(64))  # digest of the raw archive
-    content_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # of images and labels, see core.ingest.content; goes with the data
+    # digest of images and labels, deleted with the data; see core.ingest.content
+    content_sha256: Mapped[str | None] = mapped_column(String(64))
     # position among the model's tasks with the same content, from 0
     content_turn: Mapped[int | None]
     bytes: Mapped[int]  # size of the raw archive
     # key in the store until the archive is decoded or rejected
     archive_key: Mapped[str | None] = mapped_column(Text)
     media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip or npz, as detected
-    classes: Mapped[dict[str, int]] = mapped_column(
-        JSON_COLUMN
-    )  # {label: images found}; after decoding: images kept
+    # {label: images found}; after decoding, {label: images retained}
+    classes: Mapped[dict[str, int]] = mapped_column(JSON_COLUMN)
     n_train: Mapped[int | None]
     n_held_out: Mapped[int | None]
     report: Mapped[BatchReport] = mapped_column(JSON_COLUMN)
     train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
     held_out_sha256: Mapped[str | None] = mapped_column(String(64))
-    traces_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob of hashes and paths, see core.ingest.traces; it goes with the held-out part
+    # blob of hashes and paths, deleted with the held-out images; see core.ingest.traces
+    traces_sha256: Mapped[str | None] = mapped_column(String(64))
     traces_bytes: Mapped[int | None]
-    features_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob of features of the held-out part, see core.work.held_out_features; it goes with that part
+    # blob of features of the held-out images, deleted with them; see core.work.held_out_features
+    features_sha256: Mapped[str | None] = mapped_column(String(64))
     features_bytes: Mapped[int | None]
     # digest of the backbone and the images that they belong to
     features_key: Mapped[str | None] = mapped_column(String(64))
-    answers_key: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # decrypts what versions answer on its held-out images, see core.ingest.answers; goes with these
-    train_until: Mapped[
-        float | None
-    ]  # when the training part may go; null: not settled, see core.work.retention
+    # decrypts predictions on its held-out images, deleted with them; see core.ingest.answers
+    answers_key: Mapped[str | None] = mapped_column(String(64))
+    # end of the training images' retention; null: not settled, see core.work.retention
+    train_until: Mapped[float | None]
     train_deleted_at: Mapped[float | None]
     held_out_deleted_at: Mapped[float | None]
     data_deleted_at: Mapped[float | None]  # deleted on request: DELETE …/tasks/{n}/data
-    standing: Mapped[str | None] = mapped_column(
-        String(12)
-    )  # see core.line.standing; null: its first job is open
+    # see core.line.standing; null: its first job is unfinished
+    standing: Mapped[str | None] = mapped_column(String(12))
     standing_at: Mapped[float | None]
-    stops: Mapped[bool] = mapped_column(
-        default=False
-    )  # later jobs of the model wait until a person settles it
+    # later jobs of the model wait until a person settles this task
+    stops: Mapped[bool] = mapped_column(default=False)
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     created_at: Mapped[float]
     __table_args__ = (

@@ -23,9 +23,8 @@ class Version(Table):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
     status: Mapped[str] = mapped_column(String(12))  # published, held
     gate: Mapped[Verdict] = mapped_column(JSON_COLUMN)
-    warnings: Mapped[list[str]] = mapped_column(
-        JSON_COLUMN, default=list
-    )  # which tasks it was not taught, and why
+    # tasks that it was not taught, with the reason
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
     manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
     bytes: Mapped[int]
     bytes_new: Mapped[int]
@@ -99,9 +98,8 @@ class Result(Table):
     per_class: Mapped[dict[str, list[int]]] = mapped_column(JSON_COLUMN)  # {label: [correct, total]}
     # best accuracy of the version's ancestors since they learned the task; null if none has
     best: Mapped[float | None]
-    answers: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob, see core.ingest.answers; as long as the images
+    # blob of predictions, retained as long as the images; see core.ingest.answers
+    answers: Mapped[str | None] = mapped_column(String(64))
     answers_bytes: Mapped[int | None]
     # Each task's results from before it was learned, and from when it was learned: a few cells of a
     # large matrix.
@@ -131,9 +129,8 @@ class Measurement(Table):
     # 0: all tasks together; -1: each task, in `detail`
     task: Mapped[int] = mapped_column(primary_key=True)
     value: Mapped[float | None]
-    detail: Mapped[Any] = mapped_column(
-        JSON(none_as_null=True), nullable=True
-    )  # what the manifest tells beside it
+    # document of the manifest, if there is one
+    detail: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
     __table_args__ = (
         partial_index("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),
     )

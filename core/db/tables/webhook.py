@@ -19,9 +19,8 @@ class Webhook(Table):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
     url: Mapped[str] = mapped_column(Text)
-    format: Mapped[str] = mapped_column(
-        String(10), default="standard"
-    )  # of what is sent, see core.protocol.webhook
+    # format of payloads, see core.protocol.webhook
+    format: Mapped[str] = mapped_column(String(10), default="standard")
     # types of events, see core.protocol.webhook
     events: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     # null: all models of the owner
