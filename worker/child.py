@@ -188,8 +188,8 @@ class Zygote:
             if not data:
                 raise ZygoteDied("The zygote ended.")
             self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        message: ZygoteMessage = json.loads(line)
+        message_line, self._buffer = self._buffer.split(b"\n", 1)
+        message: ZygoteMessage = json.loads(message_line)
         if "error" in message:
             raise ZygoteDied(message["error"])
         if "status" in message:

@@ -74,12 +74,14 @@ class VersionGraph:
 
     def keep(self, images: NDArray[np.uint8], task: int | None) -> None:
         """Keep images of a request, as many as the comparison needs."""
-        left = SAMPLE_IMAGES - sum(len(some) for _, some in self.sample)
+        left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
         self.sample.append((task, images[:left].copy()))
 
     def is_sample_full(self) -> bool:
         """Return True once there are enough images for the comparison."""
-        images, size = (sum(measure(some) for _, some in self.sample) for measure in (len, _bytes))
+        images, size = (
+            sum(measure(sample_images) for _, sample_images in self.sample) for measure in (len, _bytes)
+        )
         return images >= SAMPLE_IMAGES or size >= SAMPLE_BYTES
 
 
