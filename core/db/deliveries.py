@@ -110,8 +110,8 @@ def write(session: Session) -> None:
     webhook_ids = _wanted(session, recorded) if recorded else []
     if not webhook_ids:
         return
-    # In the order of ids, so that two transactions cannot deadlock.
     session.flush()
+    # In the order of ids, so that two transactions cannot deadlock.
     query = (
         select(Webhook).where(Webhook.id.in_(webhook_ids), Webhook.disabled_at.is_(None)).order_by(Webhook.id)
     )

@@ -23,7 +23,7 @@ from core.db import owner_events
 BUSY_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_S = 3
 CACHE_KIB = 16 << 10
-"""Maximum page cache of each SQLite connection; the figures of 1,000 versions occupy 12 MiB."""
+"""Maximum page cache of a SQLite connection in KiB; figures of 1,000 versions occupy 12 MiB."""
 STATEMENT_S = 30.0
 REQUEST_STATEMENT_S = 5.0
 """Longest statement in seconds while a client waits.

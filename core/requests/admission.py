@@ -232,12 +232,12 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
     training = footprint.get("batches", 1.0) * recipe.get("batch_size", 32)
     images = max(int(training), footprint.get("images", 0))
     passing = PASSING * size.widest
-    # Evaluation runs in large batches without gradients and can need more than training does.
     activations = passing if head_alone else size.activations + passing
+    # Evaluation runs in large batches without gradients and can need more than training does.
     measured = max(1, min(EVAL_IMAGES, EVAL_PIXELS // int(image["size"]) ** 2))
-    # A replay buffer has a fixed number of images; `memory` is a number of images for each task.
     if images * activations < measured * passing:
         images, activations = measured, passing
+    # A replay buffer has a fixed number of images; `memory` is a number of images for each task.
     retained_images = max((min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
     if "memory" in hypers:
         retained_images = min(int(hypers["memory"] or 0) * work.tasks, work.images)

@@ -54,7 +54,7 @@ def parse_architecture(
         text: name of an architecture, or a JSON object.
         size: side of the images in pixels; None if the request does not say.
         channels: channels of the images; None if the request does not say.
-        config: preprocessing that came with the base.
+        config: pixel statistics, size and cropping that the request states for the base.
 
     Raises:
         Invalid: the text is not JSON, the name is unknown, hyper-parameters are invalid, or two

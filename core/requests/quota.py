@@ -47,7 +47,7 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
 def take(session: Session, owner_id: str, limit: int, size: int) -> None:
     """Count an upload in the transaction that accepts it.
 
-    Call this last in the transaction, after `require_room` before it.
+    Call `require_room` before the transaction, and this last in it.
 
     Raises:
         StorageFull: another upload took the room meanwhile.

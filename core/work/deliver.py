@@ -115,9 +115,8 @@ class Deliverer:
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
             outgoing = deliveries.next_of(self._db, lease, self._lease_s)
-            # `next_of` has ended the lease.
             if outgoing is None:
-                return
+                return  # nothing is due, and `next_of` has released the webhook
             outcome = self._attempt(lease, outgoing)
             hit("delivery-sent")
             deliveries.note(self._db, lease, outgoing, outcome)
