@@ -145,9 +145,7 @@ class Zygote:
         return Child(self, pid, event_read, control_write)
 
     def status(self, pid: int, timeout_s: float) -> int | None:
-        """Return a child's exit code (negative: the signal that ended it), or None if it cannot be
-        found out.
-        """
+        """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:

@@ -1,5 +1,4 @@
-"""Check that a process has not opened CUDA, since a child forked from one that has cannot use the
-GPU.
+"""Check that a process has not opened CUDA, since its forks could not use the GPU then.
 
 `fork` copies neither the driver's threads nor its mappings in a usable form, and every child would
 fail with an error that names no cause. PYTORCH_NVML_BASED_CUDA_CHECK=1 lets torch count devices

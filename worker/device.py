@@ -1,5 +1,4 @@
-"""The device that a worker runs its jobs on: detected at the start, watched, and given up when it
-is lost.
+"""The device of a worker's jobs: detected at the start, watched, and given up when lost.
 
 A worker whose device is lost would fail job after job within seconds. It therefore claims no jobs
 until a check in a process of its own finds the device working again. An error that a faulty program

@@ -1,5 +1,4 @@
-"""Check of the device for jobs, in a process of its own: `python -m worker.device_check
-auto|cpu|cuda`.
+"""Check of the device, in its own process: `python -m worker.device_check auto|cpu|cuda`.
 
 It imports torch and opens CUDA, which the worker and its zygote must not do, computes a product on
 the device, and prints a JSON line (`DeviceReport`).
@@ -16,9 +15,7 @@ from typing import TypedDict
 from core import failpoints, helper_process, machine
 
 CHECK_S = 120.0
-"""Seconds for a check: importing torch from a cold disk and starting a GPU without persistence mode
-may take long.
-"""
+"""Seconds for a check: a cold disk, or a GPU without persistence mode, may be slow."""
 ERROR_CHARACTERS = 500
 _DRIVER = Path("/proc/driver/nvidia/version")
 _SIDE = 256

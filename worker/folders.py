@@ -38,8 +38,7 @@ class Identity(TypedDict):
 
 
 class WorkFolder:
-    """The folder `<root>/<worker>/`, locked while this process or one that inherited the lock
-    lives.
+    """The folder `<root>/<worker>/`, locked while this process or an heir of the lock lives.
 
     Args:
         root: the `work` folder of the data directory.

@@ -33,9 +33,7 @@ LEAVE_S = 5.0
 """
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 15.0
-"""Seconds after which a process counts as steady and restarts after the shortest pause, since its
-job is waiting.
-"""
+"""Seconds after which a process counts as steady and restarts after the shortest pause."""
 TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 
@@ -62,9 +60,7 @@ class Part:
     starts: int = field(default=0)
 
     def start(self, die_with_us: Callable[[], None] | None) -> None:
-        """Start the process in a session of its own, so that the terminal's Ctrl-C reaches only the
-        launcher.
-        """
+        """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
             cwd=ROOT,
@@ -241,9 +237,7 @@ def say(text: str) -> None:
 
 
 def _parent_death_signal() -> Callable[[], None] | None:
-    """Return a function that a child calls before exec, so that a killed launcher leaves no service
-    behind (Linux).
-    """
+    """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
     if not sys.platform.startswith("linux"):
         return None
     # loaded before the fork, so that the child only calls it

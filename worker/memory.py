@@ -1,5 +1,4 @@
-"""Limit on the memory of a job process, watched from outside so that only the process that exceeds
-it ends.
+"""Limit on the memory of a job process, watched from outside.
 
 The limit counts anonymous memory, also in swap, beyond the process's size at its fork; mapped files
 cost nothing, since the machine can take that memory back. On a CPU, the kernel refuses more at once

@@ -1,5 +1,4 @@
-"""A job on several devices of this host: torchrun replaces the job child and starts a process for
-each device.
+"""A job on several devices of this host: torchrun replaces the job child.
 
 The child that the zygote has forked becomes torchrun, with the same process number. torchrun starts
 the ranks, and ends all of them when one ends. It never restarts one: a job that lost a rank ends as
@@ -30,16 +29,12 @@ PR_SET_PDEATHSIG = 1
 MONITOR_S = 0.1
 """Seconds between torchrun's looks at its ranks."""
 TELL_S = 10.0
-"""Seconds that other ranks wait after an error of all ranks, so that rank 0 can report it before
-all end.
-"""
+"""Seconds that other ranks wait after an error, so that rank 0 can report it first."""
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
 def count(spec: dict[str, Any]) -> int:
-    """Return the number of processes of a job, from its specification and the devices that this
-    process sees.
-    """
+    """Return the number of processes of a job, from its specification and visible devices."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1

@@ -1,5 +1,4 @@
-"""Taking jobs back from dead workers, but not from those that could not renew their lease because
-of an outage.
+"""Taking jobs back from dead workers, but not from live ones after an outage.
 
 If the database was out for longer than a lease, every lease has run out when it responds again,
 although the workers live. The first worker to look would take all jobs from the others, each time

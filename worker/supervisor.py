@@ -34,9 +34,7 @@ RECORD_S = 1.0
 """Seconds between records of events; the beginning of a phase is recorded at once."""
 TICK_S = 0.25
 SNAPSHOT_SHARE = 0.05
-"""Maximum share of a job's time for snapshots: training waits while one is written, so slow ones
-come more rarely.
-"""
+"""Maximum share of a job's time for snapshots, since training waits meanwhile."""
 
 Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 

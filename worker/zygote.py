@@ -133,9 +133,7 @@ def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: 
 
 
 def _bound(data_bytes: int) -> None:
-    """Limit the allocations of this process, so that a larger one fails in the job with a clear
-    error.
-    """
+    """Limit this process's allocations, so that a larger one fails with a clear error."""
     if data_bytes:
         pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack at the fork
         limit = pages * resource.getpagesize() + data_bytes

@@ -11,8 +11,7 @@ from core.db.tables import Result, Task
 
 
 def forget(session: Session, model_id: str, task: int | None = None) -> list[str]:
-    """Remove the predictions from all cells of a model, or of one of its tasks, and delete the keys
-    that read them.
+    """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
 
     Returns:
         Digests of the blobs; the caller deletes those that no other cell refers to.

@@ -30,9 +30,7 @@ def sha256_of(session: Session, archive: str) -> str | None:
 
 
 def after(session: Session, cursor: str, prefix: str, limit: int) -> list[tuple[str, str]]:
-    """Return (key, digest) of the next archives in use after the key `cursor` under a prefix, in
-    order.
-    """
+    """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""
     archives: set[tuple[str, str]] = set()
     for key, sha256 in _OF:
         query = select(key, sha256).where(key.is_not(None), key > cursor, key.startswith(prefix))

@@ -83,8 +83,7 @@ def made(
     data: StateData | None = None,
     lines: Sequence[job_log.Line] = (),
 ) -> None:
-    """Record the first event of a job, that it was added and waits, and the first lines of its log,
-    in one statement.
+    """Record a job's first event, that it was added and waits, and its first log lines, at once.
 
     Args:
         data: added to the event.

@@ -35,9 +35,7 @@ FEATURES = "features"
 `core.protocol.features.FeatureCount`.
 """
 ADVICE = "advice"
-"""Advice given to a version or its ancestors whose condition still holds: `{"given":
-[conditions]}`.
-"""
+"""Advice given to a version or its ancestors that still holds: `{"given": [conditions]}`."""
 CALIBRATION = "calibration"
 """The calibration error, and the number of correct predictions above each probability."""
 ALL_TASKS = 0
@@ -48,9 +46,7 @@ EACH_TASK = -1
 _BY_TASK = ("changes", "baseline_later")
 """Documents that are entirely by task."""
 _CURVES = "adp"
-"""Figure with a row for each task, so that its means can be read for many versions without the
-curves.
-"""
+"""Figure with a row for each task, to read the means of many versions without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Key of the part by task in each document; `adp` is given by step and task."""
 _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first", "calibration": "error"}

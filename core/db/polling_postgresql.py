@@ -1,6 +1,4 @@
-"""Polled reads of PostgreSQL: a few asynchronous connections with prepared statements, replaced
-after an outage.
-"""
+"""Polled reads of PostgreSQL by a few asynchronous connections with prepared statements."""
 
 import asyncio
 from typing import Any

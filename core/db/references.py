@@ -51,8 +51,7 @@ def _uses() -> list[Select[Any]]:
 
 
 def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
-    """Return a part's digest for queries about one model, as an expression so that no index of
-    digests is used.
+    """Return a part's digest as an expression, so that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are
     few.

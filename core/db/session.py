@@ -31,9 +31,7 @@ REQUEST_STATEMENT_S = 5.0
 Together with failed attempts to connect and the error itself, the response comes within 15 s.
 """
 SILENCE_S = 1.0
-"""Seconds after the statement limit at which a server that did not report the time-out itself
-counts as gone.
-"""
+"""Seconds beyond the statement limit after which a silent server counts as gone."""
 
 _DISK_FULL = "53100"
 

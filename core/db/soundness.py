@@ -21,9 +21,7 @@ REMEDY = (
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return True if an error, or the one that it wraps, means that a SQLite file is damaged or is
-    not one.
-    """
+    """Return True if an error, or the one it wraps, means that a SQLite file is damaged."""
     original = getattr(error, "orig", error)
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 

@@ -1,5 +1,4 @@
-"""An owner's stored bytes as one number in the owner's row, so that a quota is checked without a
-sum over tasks.
+"""An owner's stored bytes as one number in the owner's row, so that a quota needs no sum.
 
 Bytes are added in the transaction that stores them. Deleted bytes are not subtracted, so the number
 is never too low; `measured` corrects it when it reaches a limit. NULL means that it was not

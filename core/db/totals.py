@@ -6,8 +6,7 @@ from core.db.tables import Model
 
 
 def forget_totals(model: Model) -> set[str]:
-    """Remove the totals from a model, in the transaction that deletes anything that they were
-    derived from.
+    """Remove the totals from a model, in the transaction that deletes a source of them.
 
     Returns:
         Their digest, for the caller to delete.

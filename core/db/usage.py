@@ -28,8 +28,7 @@ _Rows = Callable[..., Iterator[Any]]
 
 
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
-    """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of the models that match `which`,
-    by model id.
+    """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
 
     Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
     decoded or checked; `datasets`, retained pixels with their features and predictions; and

@@ -13,9 +13,7 @@ from sqlalchemy.orm import Session
 from core.db.tables import WorkerReport
 
 REPORT_S = 10.0
-"""A sixth of the usual lease, so that even reports of short-lived workers follow one another
-closely.
-"""
+"""A sixth of the usual lease, so that reports of short-lived workers also follow closely."""
 SEEN_S = 90.0
 KEPT_S = 86_400.0
 
@@ -24,9 +22,7 @@ Status = Literal["up", "none", "device lost"]
 
 @dataclass(frozen=True)
 class Device:
-    """A device for jobs: cpu or cuda, the number of CUDA devices, and the problem that prevents its
-    use, if any.
-    """
+    """A device for jobs: cpu or cuda, number of CUDA devices, and any problem with its use."""
 
     kind: str
     gpus: int = 0
@@ -92,9 +88,7 @@ def status(session: Session, now: float) -> Status:
 
 
 def cuda_workers(session: Session) -> list[tuple[int, float]]:
-    """Return (usable CUDA devices, time of the last report of such a worker) of all reports within
-    a day.
-    """
+    """Return (usable CUDA devices, time of the last such report) of all reports within a day."""
     query = (
         select(WorkerReport.gpus, func.max(WorkerReport.seen_at))
         .where(WorkerReport.device == "cuda", WorkerReport.problem.is_(None))

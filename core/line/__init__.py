@@ -1,5 +1,4 @@
-"""The lineage of a model: the start of the next task, the standing of each task, and guards against
-loss.
+"""The lineage of a model: start of the next task, standing of each task, guards against loss.
 
 `standing` defines the standing of a task; `coverage` lists the tasks that a version was taught and
 those it lacks; `gate` judges a version; `line` makes every change: publish, hold, settle, promote,

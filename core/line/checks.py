@@ -334,9 +334,7 @@ def _named(lost: Sequence[ClassLoss], against: int | None) -> str:
 
 
 def _listed(worst: Sequence[ClassLoss]) -> str:
-    """Format classes with the number of images that turned wrong, as `cat (9 of 12) and dog (8 of
-    12)`.
-    """
+    """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
     return _joined([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
 
 

@@ -37,16 +37,13 @@ def knows_one_class(manifest: Manifest) -> bool:
 
 
 def with_task(manifest: Manifest, number: int) -> list[int]:
-    """Return the tasks of a version that learns task `number` on top of the version of this
-    manifest.
-    """
+    """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = taught(manifest)
     return tasks if number in tasks else [*tasks, number]
 
 
 def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
-    """Return the learned or rolled-back tasks that a version taught `tasks` lacks, and their
-    classes.
+    """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
     task shows it.
@@ -81,9 +78,7 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 
 
 def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
-    """Return rolled-back and skipped tasks that a version taught `tasks` does not contain, with
-    their standing.
-    """
+    """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
 

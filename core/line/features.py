@@ -24,9 +24,7 @@ def find_loss(one: FeatureShare) -> float:
 
 
 def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
-    """Return True if a version is worse than an ancestor by more than the limit and more than
-    chance.
-    """
+    """Return True if a version is worse than an ancestor by more than the limit and chance."""
     lead = _lead(one)
     spread = sum(
         share * (1 - share) / images

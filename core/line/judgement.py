@@ -1,6 +1,4 @@
-"""The verdict on a version from stored data: its measurements, its model's gate, and the standings
-of tasks now.
-"""
+"""The verdict on a version from stored measurements, its gate, and the standings of tasks."""
 
 import math
 
@@ -53,25 +51,19 @@ def limits_of(model: Model, job: Job | None) -> GateOut:
 
 
 def beside_production(session: Session, model_id: str, version: int) -> Production | None:
-    """Return the comparison with production made together with the version, if its gate has that
-    limit.
-    """
+    """Return the stored comparison with production, if the version's gate has that limit."""
     measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
     return None if measurement is None else Production(**measurement.detail)
 
 
 def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
-    """Return the counts for the checks made together with the version, if its gate has such a
-    check.
-    """
+    """Return the stored counts for the checks, if the version's gate has such a check."""
     row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def read_features(session: Session, model_id: str, version: int) -> FeatureCount | None:
-    """Return the counts of a version's features against its ancestors', made together with the
-    version.
-    """
+    """Return the stored counts of a version's features against its ancestors'."""
     row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 

@@ -1,5 +1,4 @@
-"""All changes of a model's lineage: publish, hold, promote, roll back, skip or discard, and judge
-again.
+"""All changes of a model's lineage: publish, hold, promote, roll back, skip, discard, judge.
 
 The lineage head (`Model.head`) is the version that the next task starts from. While production
 follows the lineage, it points to the head. A rollback moves both back and pins production; later
@@ -66,9 +65,7 @@ def head_of(session: Session, model: Model) -> Version:
 
 
 def start_of(session: Session, model: Model) -> Version | None:
-    """Return the version that the next task starts from, or None while the model waits for its
-    base.
-    """
+    """Return the start of the next task, or None while the model waits for its base."""
     return None if model.base_job is not None else head_of(session, model)
 
 
@@ -92,17 +89,14 @@ def publish(
 
 
 def stays_behind(session: Session, model: Model, version: Version) -> bool:
-    """Return True if a published version is not promoted, since it knows one class and production
-    knows none.
-    """
+    """Return True if a version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
     return has_none and version.number > 0 and knows_one_class(version.manifest)
 
 
 def hold(session: Session, model: Model, task: Task, now: float) -> None:
-    """Record that a version failed its gate: stop the lineage at its task, or skip the task if the
-    model says so.
+    """Record that a version failed its gate: stop at its task, or skip it if the model says so.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
     required.

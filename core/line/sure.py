@@ -1,6 +1,4 @@
-"""Confident predictions: the precision that a model promises, applied to a version's measured
-curve.
-"""
+"""Confident predictions: a model's promised precision, applied to a measured curve."""
 
 from sqlalchemy.orm import Session
 

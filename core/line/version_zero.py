@@ -1,6 +1,4 @@
-"""Version 0 of a model: the start of its first task, and the first target of `latest` and
-`production`.
-"""
+"""Version 0 of a model: the start of its first task, and the first target of its aliases."""
 
 from collections.abc import Sequence
 

@@ -177,8 +177,7 @@ def _ambiguous(session: Session, name: str) -> NameAmbiguous:
 
 @contextmanager
 def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
-    """Guard code that reads the files of a model, which may be deleted between the queries and the
-    reads.
+    """Guard code that reads a model's files, which may be deleted before they are read.
 
     Raises:
         NotFound: raised in place of `StoreCorrupt` if the model has been deleted meanwhile.

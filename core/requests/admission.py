@@ -1,5 +1,4 @@
-"""Admission: limits on a network's parameters and on a job's estimated memory, checked before a job
-exists.
+"""Admission: limits on parameters and on estimated memory, checked before a job exists.
 
 The estimate is the sum of three terms: copies of the weights, activations, and everything else. It
 is meant to lie above the real use (measured: 1.2 to 2.7 times, `docs/reference/limits.md`): an
@@ -31,13 +30,9 @@ PASSING = 3
 output and the workspace of the operation.
 """
 SOLVING = 6
-"""Square matrices of a solve: second moments of all tasks and of one task, eigenvectors, and the
-workspace of both.
-"""
+"""Square matrices of a solve: second moments of all tasks and of one, eigenvectors, workspace."""
 LEFT_OUT, JUDGING = 4000, 5
-"""Retained examples that judge a solution, as in `core.learn.methods.analytic`, and matrices of
-them held at once.
-"""
+"""Retained examples that judge a solution (`core.learn.methods.analytic`), and their matrices."""
 FIXED_BYTES = 640 << 20
 """Bytes that every job takes: workspace of the operations, and images scaled in advance."""
 MOST_EARLIER = 20

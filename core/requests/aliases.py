@@ -98,8 +98,7 @@ def rollback(
     reason: str | None,
     seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at an earlier version: the given one, or the previous one that passed the
-    gate.
+    """Point an alias at an earlier version: the given one, or the last that passed the gate.
 
     Production stays there until it is moved or set to follow its lineage again.
 
@@ -261,9 +260,7 @@ def _set_production(
 def _move_production(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
 ) -> tuple[AliasOut, str | None]:
-    """Move production, judge held versions again, and return the response and a job that may run
-    next.
-    """
+    """Move production and judge held versions again; return the response and the next job."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     previous, now = current.version, db.now(session)
     uncovered_tasks = line.promote(session, model, target, mover, now)

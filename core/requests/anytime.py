@@ -42,9 +42,7 @@ _building = threading.Lock()  # one build at a time per process, as with the dow
 
 @dataclass(frozen=True)
 class AnytimeFile:
-    """A finished download: store, key, SHA-256 digest, size in bytes, and the name to save it
-    under.
-    """
+    """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
 
     store: Store
     key: str

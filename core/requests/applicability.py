@@ -32,8 +32,7 @@ _MEMORY = {
 
 @dataclass(frozen=True)
 class _Start:
-    """Starting point of the next task: the method's block, its network's family and its types of
-    memory.
+    """Starting point of the next task: method block, network family and types of memory.
 
     `name` and `instead` are texts for people; `instead` says how the model could start from
     something else, or is None.

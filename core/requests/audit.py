@@ -98,9 +98,7 @@ def list_audit(
 
 
 def names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
-    """Return display names by id: keys of these rows with their owners, and models that still have
-    a name.
-    """
+    """Return display names by id, of keys with their owners and of models that have a name."""
     keys, models = {row["key"] for row in rows if row["key"]}, {row["model"] for row in rows if row["model"]}
     with db.read() as session:
         of_keys = select(Key.id, Key.name, Owner.name).join(Owner, Owner.id == Key.owner_id)

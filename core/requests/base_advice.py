@@ -74,8 +74,7 @@ class Advice:
 def advice(
     architecture: ArchitectureChoice, image: ImageOut, family: str, found: Shapes, expected: Shapes
 ) -> Advice | None:
-    """Return what the file fits, if it differs from the expected shapes in its stem or patches
-    alone.
+    """Return what the file fits, if it differs from `expected` in stem or patches alone.
 
     Args:
         family: family of the architecture.
@@ -105,7 +104,7 @@ def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
 
 
 def body(architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """Return the fields of `POST /v1/models` for an architecture and image, as JSON."""
+    """The fields of `POST /v1/models` for an architecture and image, as JSON."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(pixels)}'
 
@@ -127,10 +126,10 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
         base: architecture of the base with its `image`.
         architecture, image: those of the model.
     """
-    chosen = architecture_of(base)
+    own = architecture_of(base)
     return (
-        f"The base was uploaded for {words(chosen, base['image'])}; the model has {words(architecture, image)}. "
-        f"Create the model with {body(chosen, base['image'])}, or upload a file that fits the model to "
+        f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
+        f"Create the model with {body(own, base['image'])}, or upload a file that fits the model to "
         f"POST /v1/bases?{query(architecture, image)}."
     )
 
@@ -142,9 +141,7 @@ def architecture_of(base: UploadedFor) -> ArchitectureChoice:
 
 
 def same_pixels(image: ImageOut, other: ImageOut) -> bool:
-    """Return True if two networks read images of the same shape, however these are cropped and
-    resized.
-    """
+    """Return True if two networks read images of one shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 

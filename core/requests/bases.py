@@ -166,9 +166,7 @@ def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
 
 
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
-    """Return a page of the bases that the caller sees, newest first, with the models that start
-    from each.
-    """
+    """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
         query = select(Base).where(actor.filter(Base.owner_id))
         bases: Page[Base] = page(session, query, Base.id, limit, cursor, descending=True)
@@ -218,9 +216,7 @@ def _needed(models: list[ModelRef]) -> WrongState:
 
 
 def _users(session: Session, rows: Sequence[Base], seen: ColumnElement[bool]) -> dict[str, list[ModelRef]]:
-    """Return the visible models that start from each base, by base id, oldest first, in one
-    statement.
-    """
+    """Return the visible models that start from each base, by base id, oldest first."""
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
     stored = {json.dumps(row.id): row.id for row in rows}
     named = sql_cast(Model.base, Text)

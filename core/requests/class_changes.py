@@ -67,8 +67,7 @@ class ClassChanges:
 def class_changes(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
 ) -> ClassChanges:
-    """Return the change of each class by `version`, on the held-out images of its tasks or of
-    `task` alone.
+    """Return the change of each class by `version`, on held-out images of its tasks or of `task`.
 
     Raises:
         NotFound: the caller sees no such model or version.

@@ -147,9 +147,7 @@ class _Index:
 
 
 def _without_a_letter(word: str) -> Iterator[tuple[int, str]]:
-    """Yield (place, word without the letter there) for each place but the first and those of
-    digits.
-    """
+    """Yield (place, word without its letter) for each place but the first and those of digits."""
     for at in range(1, len(word)):
         if not word[at].isdigit():
             yield at, word[:at] + word[at + 1 :]

@@ -137,9 +137,7 @@ def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str
 
 
 def flips_to_json(found: Flips) -> answers.Flips:
-    """Return the counts with their negative flip rate, its interval and the p value of McNemar's
-    test.
-    """
+    """Return counts with their negative flip rate, its interval and McNemar's p value."""
     interval = flips.wilson(found.negative, found.n)
     return {
         **_counts(found),
@@ -162,9 +160,7 @@ def _counts(found: Flips) -> answers.FlipCounts:
 
 
 def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
-    """Return the counts of each class: largest net loss first, then most flips, and classes without
-    flips last.
-    """
+    """Return the counts of each class: largest net loss first, then most flips, then the rest."""
 
     def weight(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]

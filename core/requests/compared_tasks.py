@@ -164,8 +164,7 @@ def find(db: Database, actor: Actor, model: str, a: str, b: str, task: int | Non
 
 
 def used(db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]) -> Used:
-    """Return the result of `use` for a pair, and retry with the remaining tasks if data is deleted
-    meanwhile.
+    """Return the result of `use`, and retry with the remaining tasks if data was deleted.
 
     Raises:
         NotFound, Gone, AnswersMissing: see `find`; no task remains.

@@ -1,5 +1,4 @@
-"""Expected duration in seconds of a batch's job, from the model's earlier jobs or else from its
-base.
+"""Expected seconds of a batch's job, from the model's earlier jobs or else from its base.
 
 Jobs are compared by the passes that their recipes need over the learned and held-out images. The
 estimate therefore scales with the size of the batch and with the method. The measured times include
@@ -23,9 +22,7 @@ from core.recipe.passes import PASSES, Pass, pass_of, relative_s
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
 _UNKNOWN = Pass(1, 1.0, 3.0)
-"""Pass of a network that was not measured: learning an image takes three times as long as
-predicting it.
-"""
+"""Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,7 @@ class PastJob:
 def find_expected_s(
     session: Session, catalogue: Catalogue, model: Model, recipe: RecipeOut, learned: int, held_out: int
 ) -> float | None:
-    """Return the expected seconds of a batch's job, or None if neither a job nor a pass was
-    measured.
+    """Return the expected seconds of a batch's job, or None without any measurement.
 
     Args:
         recipe: complete recipe of the batch.

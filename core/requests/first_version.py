@@ -1,5 +1,4 @@
-"""Version 0 of a new model: random weights, an uploaded base, or the backbone of another model's
-version.
+"""Version 0 of a new model: random weights, an uploaded base, or another model's backbone.
 
 Random weights are a pure function of architecture, image and seed and need no bytes. An uploaded
 base or the backbone of another version is referenced by its blobs.
@@ -134,9 +133,7 @@ def _of_version(
 
 
 def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
-    """Return the image settings of a base with the model's own decoding, since a base knows only
-    pixels.
-    """
+    """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
     if "decoding" in own:

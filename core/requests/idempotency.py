@@ -100,8 +100,7 @@ def in_flight() -> IdempotencyInFlight:
 
 
 def replayed(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
-    """Return the earlier response to this request, or None if there is none or the request has no
-    key.
+    """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
@@ -157,8 +156,7 @@ def remember(
 
 
 def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
-    """Mark the key as in flight before a stream is read, or return the earlier response to compare
-    with.
+    """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
         IdempotencyInFlight: a request with this key is under way.

@@ -16,8 +16,7 @@ class KeptAnswer:
 
 
 class KeptAnswers:
-    """Cache of the most recently used responses, keyed by a digest of everything that they are made
-    from.
+    """Cache of recent responses, keyed by a digest of everything that they are made from.
 
     A change of the data gives another digest, so entries never have to be invalidated. The digest
     is computed for each request, after the caller's rights have been checked. Safe for any number

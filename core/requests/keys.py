@@ -153,8 +153,7 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
-    """Create the first admin key if no valid one exists, and write it to `<data dir>/admin-key`
-    (mode 0600).
+    """Create the first admin key if needed, and write it to `<data dir>/admin-key` (mode 0600).
 
     Several processes may call this at once: the database decides which one is first, and the file
     is complete before the key becomes valid.

@@ -67,8 +67,7 @@ class Lineage:
 
 
 def lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
-    """Return the `size` versions up to number `last` (None: the newest), and the newest moves of
-    production.
+    """Return `size` versions up to number `last` (None: the newest), and moves of production.
 
     Raises:
         NotFound: the caller sees no such model.

@@ -1,5 +1,4 @@
-"""A model's memory of its training images: replay buffer, exemplars and features, and their
-deletion.
+"""A model's memory of training images (replay buffer, exemplars, features), and its deletion.
 
 Versions are immutable, but a person may demand that stored images are deleted at once. Parts with
 images therefore lose their bytes in every version of the model, and their rows record the time.
@@ -40,9 +39,7 @@ TYPES = (*sorted(PRIVATE_TYPES), "own")
 Only images are deleted.
 """
 _STOPPED = frozenset({State.RUNNING, State.PAUSING})
-"""States in which a job holds its parent's memory and may still write it into a version or
-snapshot.
-"""
+"""States in which a job holds its parent's memory and may still store it."""
 
 
 def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:

@@ -123,8 +123,7 @@ class _Basis:
 def model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
 ) -> MetricsOut:
-    """Return rows (versions), columns (learned tasks), accuracy matrix, and the summary of
-    `version`.
+    """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
 
     Args:
         version: number or alias of the version whose ancestors the summary follows.

@@ -152,8 +152,7 @@ def change(
     patch: ModelChange,
     admission: Admission = ANY,
 ) -> ModelOut:
-    """Change the recipe, gate or lineage settings for later tasks, or the description and tags of a
-    model.
+    """Change recipe, gate or lineage settings for later tasks, or description and tags.
 
     Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
     memory that the next task would lose to a change of method.

@@ -1,5 +1,4 @@
-"""Size of a network computed from its architecture alone: parameters, and values held by a pass
-over one image.
+"""Size of a network from its architecture alone: parameters, and values held by a pass.
 
 These are closed forms of the families in `core.learn.networks`, for a process that never loads
 torch. Parameters are exact. Activations are those that a backward pass needs, slightly rounded up.
@@ -69,8 +68,7 @@ class Size:
 def size_of(
     chosen: ArchitectureChoice, image: ImageOut, pretrained: Mapping[str, PretrainedRow] | None = None
 ) -> Size | None:
-    """Return the size of a complete architecture (`core.recipe.architecture`), or None if it is
-    unknown here.
+    """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
 
     Args:
         chosen: architecture with its hyper-parameters.

@@ -1,5 +1,4 @@
-"""Pagination of lists, stable while rows are added: the rows of a page, and the cursor of the next
-one.
+"""Pagination of lists, stable while rows are added, by cursors.
 
 A page is ordered by one unique column. Its cursor is the last value of that column, encoded so that
 clients treat it as opaque. A page ends early if its rows hold many bytes; their size is computed

@@ -1,5 +1,4 @@
-"""Keys of scope `predict`: each may ask one alias of one model, with a request rate and a daily
-number of images.
+"""Keys of scope `predict`: one alias of one model, a request rate, and images per day.
 
 Such a key may be part of a web page that everybody can read. It therefore expires, and its use is
 counted in the database, across all API processes and their restarts. A bucket of requests is stored

@@ -119,9 +119,7 @@ class AskedVersions:
         return self._keep(predictable(self._db, actor, model, version, task))
 
     def _keep(self, found: Predictable) -> Predictable:
-        """Cache a version, unless its manifest is large or the model promises confident
-        predictions.
-        """
+        """Cache a version, unless its manifest is large or confident predictions are promised."""
         if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
                 self._kept[found.id] = found

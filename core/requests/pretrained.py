@@ -1,5 +1,4 @@
-"""Models that begin with pretrained weights: created at once if these are stored, else with a job
-that fetches them.
+"""Models that begin with pretrained weights, which a job fetches if they are not stored.
 
 Only names of the catalogue lead to the Hub, never an address that a client sends.
 """

@@ -54,9 +54,7 @@ MAX_NAME = 63
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a rebase: the new base, and the name of the new model (None: the old name with
-    `-rebased`).
-    """
+    """A request for a rebase: the new base, and the new name (None: the old with `-rebased`)."""
 
     base: ModelBase
     name: str | None = None
@@ -118,9 +116,7 @@ def begin(
 
 
 def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
-    """Return a name that no model of the owner has: `<stem>-<ending>`, with a number if that is
-    taken.
-    """
+    """Return an unused name `<stem>-<ending>`, with a number if that is taken."""
     number = 1
     while True:
         tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
@@ -236,9 +232,7 @@ def _of_package(old: Model, base: str) -> dict[str, object]:
 
 
 def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
-    """Check the new model, and replace the recipe by the default with the same seed if it does not
-    fit the new base.
-    """
+    """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return asked_model(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
@@ -253,9 +247,7 @@ def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admissi
 
 
 def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
-    """Return the new model with the old model's decoding, so that stored images of both have the
-    same pixels.
-    """
+    """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
     if "decoding" in old.image:
@@ -324,9 +316,7 @@ def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[s
 
 
 def _learned(session: Session, old: Model) -> list[Task]:
-    """Return the tasks that production was taught and whose training and held-out parts are both
-    retained.
-    """
+    """Return production's tasks whose training and held-out images are both retained."""
     production = production_of(session, old)
     numbers = [] if production is None else taught(production.manifest)
     query = select(Task).where(

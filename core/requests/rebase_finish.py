@@ -89,9 +89,7 @@ def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
 
 
 def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
-    """Check that the compared versions and tasks are still current, and are those that the person
-    saw.
-    """
+    """Check that the compared versions and tasks are still current, and those the person saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
     versions = (now.old["version"], now.new["version"])

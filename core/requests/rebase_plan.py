@@ -150,9 +150,7 @@ def production_of(session: Session, model: Model) -> Version | None:
 
 
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
-    """Compute which tasks of the old model's production have arrived in the new one, in a fixed
-    number of queries.
-    """
+    """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = production_of(session, old), production_of(session, new)
     sides = (_side(old, old_version), _side(new, new_version))
     if old.deleted_at is not None:
@@ -201,9 +199,7 @@ def _tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Tas
 def _newest_by_archive(
     session: Session, new: Model, archives: Collection[str], known: Collection[int]
 ) -> dict[str, Task]:
-    """Return the new model's task by digest of its archive: one that production was taught, else
-    the newest.
-    """
+    """Return the new model's task by archive digest: one taught to production, else the newest."""
     query = select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
     tasks = list(session.scalars(query))
     by_archive = {task.sha256: task for task in tasks}

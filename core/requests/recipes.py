@@ -1,6 +1,4 @@
-"""Preview of a recipe for a model's next task before there is a batch, and suggestions of other
-recipes.
-"""
+"""Preview of a recipe for a model's next task, and suggestions of other recipes."""
 
 import json
 from collections.abc import Mapping
@@ -48,8 +46,7 @@ def planned(
 
 
 def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
-    """Return (description, patch as JSON) of recipes with which a task of this model may be learned
-    again.
+    """Return (description, patch as JSON) of recipes for learning a task of this model again.
 
     The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
     another one, are left out.

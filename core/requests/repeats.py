@@ -1,14 +1,12 @@
-"""Repeated batches: find the task of a model with the same content, and decide if it is the
-response.
+"""A batch that comes again: the task of its model that has the same content, and what becomes of it.
 
-A batch that is sent again is not learned again. After a time-out, from a second machine, or by a
-script that runs twice, the response is the existing task. If nothing is left of the first task, the
-batch is learned as a new one.
+Sending again never learns again: after a time-out, from a second machine or by a script that is run twice the answer is
+the task that is there. Where nothing is left of the first one, it is learned as a new task.
 
-Tasks are compared by the digest of their content (`core.ingest.content`), or by that of their
-archive if they were accepted before content digests existed. Standings are read under the lock of
-the model's row, which a submission holds until its own task is added. The unique key (model,
-content, turn) is a second safeguard: of two tasks added without seeing each other, one is refused.
+A task is known again by the digest of its content (`core.ingest.content`), and by that of its archive where it was
+accepted before content had one. Where tasks stand is read under the lock of the model's row, which a submit holds until
+its own task is there. The unique key (model, content, turn) is the belt: of two tasks that were made without seeing
+each other, one is refused.
 """
 
 from collections.abc import Sequence
@@ -25,15 +23,12 @@ from core.protocol.report import BatchReport, DuplicatesPolicy, Repeats
 from core.requests import retries
 
 ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
-"""Standings in which a task is the response to a batch of the same content, best first.
-
-In others the batch is learned.
-"""
+"""Standings with which a task answers a batch of the same content, the best first; with others the batch is learned."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch to look for: digest of its archive, its content, and its policy for equal images."""
+    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of equal images."""
 
     sha256: str
     directory: Directory
@@ -42,11 +37,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Same:
-    """A task with the same content, and its standing.
+    """A task with the same content, and where it stands.
 
     Attributes:
-        is_held: True if its newest version is held; this includes skipped tasks, since their model
-            goes on without held versions.
+        is_held: its newest version is held; of one that was skipped too, since its model goes on without held ones.
     """
 
     task: Task
@@ -55,53 +49,44 @@ class Same:
 
     @property
     def is_answer(self) -> bool:
-        """True if this task is the response to the batch."""
+        """Whether a batch is answered with it."""
         return self.standing in ANSWERS or self.is_held
 
 
 def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
-    """Return the tasks of a model with the content of a batch, ranked.
-
-    The caller holds the lock on the model's row.
-    """
+    """The tasks of a model with the content of a batch, ranked; the caller holds the model's row."""
     query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
     return ranked(session, model, sent, session.scalars(query).all())
 
 
 def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Return the SQL condition for tasks of a model with the content of a batch.
-
-    It may match too many older tasks; `ranked` removes those.
-    """
+    """Whether a row is a task of a model with the content of a batch, as far as SQL can say: `ranked` says the rest."""
     older = and_(Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None))
     content = sent.directory.content
-    same_content = older if content is None else or_(Task.content_sha256 == content, older)
-    return and_(Task.model_id == model.id, same_content)
+    known = older if content is None else or_(Task.content_sha256 == content, older)
+    return and_(Task.model_id == model.id, known)
 
 
 def ranked(session: Session, model: Model, sent: Sent, found: Sequence[Task]) -> list[Same]:
-    """Return the matching tasks with their standings: the possible response first, others from the
-    newest on.
-    """
+    """Where the tasks found stand: the one that answers comes first, the others from the newest."""
     found = [one for one in found if one.content_sha256 is not None or _is_read_alike(one.report, sent)]
     where = standings(session, model.id, found)
-    held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
-    held_numbers |= _held_versions(
+    held = {number for number, standing in where.items() if standing is Standing.HELD}
+    held |= _held_versions(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
-    same = [Same(task, where[task.number], task.number in held_numbers) for task in found]
+    same = [Same(task, where[task.number], task.number in held) for task in found]
     return sorted(same, key=lambda one: (_rank(one), -one.task.number))
 
 
 def _rank(same: Same) -> int:
-    """Return the position of a task in the ranking, from 0 for the best."""
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     return len(ANSWERS) + (not same.is_answer)
 
 
 def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
-    """Return the numbers of those tasks whose newest version is held."""
+    """Those of some tasks whose newest version is held."""
     if not numbers:
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
@@ -111,59 +96,51 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
 
 
 def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
-    """Return True if an archive was read with the same options.
-
-    Other options may give other labels.
-    """
+    """Whether an archive was read by the same options; with others it may hold other labels."""
     options = report.get("reading", {}).get("options", {})
-    earlier = options, report.get("duplicates_policy", "keep")
-    return earlier == (sent.directory.reading.get("options", {}), sent.duplicates)
+    was = options, report.get("duplicates_policy", "keep")
+    return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
 def answer_of(same: Sequence[Same]) -> Same | None:
-    """Return the task that is the response to a batch, or None if the batch is to be learned."""
+    """The task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].is_answer else None
 
 
 def job_of(session: Session, same: Same) -> Job:
-    """Return the job under way for a task, or the job that made its version."""
+    """The job that made what a task is now: the one under way, or the one that made its version."""
     if same.standing in (Standing.QUEUED, Standing.RUNNING):
         return retries.newest(session, same.task)
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
-    job = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
-    # a task copied by a rebase may have no such job
-    return job or retries.newest(session, same.task)
+    made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
+    return made or retries.newest(session, same.task)  # a twin in a rebased model may have none of its own
 
 
 def to_json(same: Same, job: Job) -> Repeats:
-    """Return the repeated task as the response states it."""
+    """The task that a batch repeats, as an answer says it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
 def next_turn(same: Sequence[Same], content: str | None) -> int | None:
-    """Return the number of a new task among those with the same content, from 0.
-
-    Return None without a content digest.
-    """
+    """The number of a new task among those of its model with the same content, from 0; None: it has no digest."""
     if content is None:
         return None
-    numbers = (one.task.content_turn for one in same)
-    return 1 + max((number for number in numbers if number is not None), default=-1)
+    turns = (one.task.content_turn for one in same)
+    return 1 + max((turn for turn in turns if turn is not None), default=-1)
 
 
 def forget(task: Task) -> None:
-    """Exclude a task from later comparisons, since its data is deleted."""
+    """Let a task be known again no more: its digest goes with its data."""
     task.content_sha256 = task.content_turn = None
 
 
 def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float | None) -> list[str]:
-    """Return warnings about a batch that was sent before and is learned all the same.
+    """What a person should know of a batch that was sent before and is learned all the same.
 
     Args:
-        same: earlier tasks with the same content, the best first.
-        again: True if the request asks for learning it again.
-        size: bytes of its archive.
-        expected_s: expected seconds of its job; None if unknown.
+        again: somebody asks for that.
+        size: of its archive, in bytes.
+        expected_s: seconds that its job is expected to take; None: not known.
     """
     if not same:
         return []

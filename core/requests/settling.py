@@ -30,8 +30,7 @@ from core.requests.job_answer import shown
 def go_on(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Let the lineage of a model continue without a task whose version is held: the task is
-    skipped.
+    """Let a model's lineage continue without a task whose version is held: it is skipped.
 
     Returns:
         The task, and the id of a job of the model that may run next.
@@ -82,8 +81,7 @@ def relearn(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again that the lineage lacks, from the lineage head and before all waiting
-    tasks.
+    """Learn a task that the lineage lacks, from its head and before all waiting tasks.
 
     Args:
         override: recipe override that replaces that of its last job; None keeps it.
@@ -152,9 +150,7 @@ def _settled(
     reason: str | None,
     now: float,
 ) -> tuple[TaskOut, str | None]:
-    """Judge held versions again, record the decision, and return the task and a job that may run
-    next.
-    """
+    """Judge held versions again and record the decision; return the task and the next job."""
     session.flush()
     published = line.judge_again(session, model, now)
     data: AuditData = {

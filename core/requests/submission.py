@@ -79,9 +79,7 @@ class Done(Generic[Answer]):
 
 
 Add = Callable[[Session, Model, float], Done[Answer]]
-"""Function that adds the rows of an accepted batch to a locked model at a time in seconds since
-1970.
-"""
+"""Function that adds the rows of an accepted batch to a locked model at a time (seconds)."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,7 @@ class Batch:
 def admit(
     db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
 ) -> None:
-    """Check before a body is read that the model exists and its owner has room for another job and
-    these bytes.
+    """Check before a body is read that the model exists and its owner has room.
 
     Args:
         max_open_jobs: jobs that the owner may have.
@@ -401,9 +398,7 @@ class Submission:
         return Done(response, job.id, is_new=is_new, needs_archive=False)
 
     def _is_other_recipe(self, model: Model, job: Job) -> bool:
-        """Return True if the request names a recipe that resolves to another one than that of the
-        job.
-        """
+        """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
         requested = resolve(
@@ -521,9 +516,7 @@ class Submission:
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
 
     def _read_past(self, session: Session, model: Model) -> _Past:
-        """Read the number of images of earlier batches, and the tasks with the same content, in one
-        statement.
-        """
+        """Read the images of earlier batches and the tasks with the same content, in one statement."""
         mine = Task.model_id == model.id
         sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
         has_same = repeats.is_same(model, self.batch.sent)

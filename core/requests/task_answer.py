@@ -1,6 +1,4 @@
-"""A task as responses show it: its batch, its newest job, its standing, and its accuracy then and
-now.
-"""
+"""A task as responses show it: batch, newest job, standing, and accuracy then and now."""
 
 from collections.abc import Sequence
 

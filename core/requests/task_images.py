@@ -30,9 +30,7 @@ MAX_TILES = 64
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a task's data: the digest of its dataset, and the labels that its numbers stand
-    for.
-    """
+    """A part of a task's data: digest of its dataset, and labels that its numbers stand for."""
 
     task: int
     split: Split

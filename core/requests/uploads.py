@@ -1,5 +1,4 @@
-"""Resumable uploads: a file arrives in pieces, through any API process, and stays until a task
-takes it.
+"""Resumable uploads: a file arrives in pieces and stays until a task takes it.
 
 The state is in the database and the store, not in a process. A request that writes holds the upload
 by a lease, with a fence as for jobs. Its piece is an object of its own, stored before the row moves
@@ -48,9 +47,7 @@ _FILENAME = 255
 
 @dataclass(frozen=True)
 class Terms:
-    """Limits on an owner's open uploads, on stored bytes (0 for no limit), and on the hours since
-    the last byte.
-    """
+    """Limits on open uploads, on stored bytes (0: no limit), and on hours since the last byte."""
 
     max_open: int
     max_owner_bytes: int

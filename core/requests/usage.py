@@ -38,8 +38,7 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
 
 
 def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """Return a page of owners with sums over their models, bytes of bases and uploads, and
-    `measured_at`.
+    """Return a page of owners with sums over models, bytes of bases and uploads, `measured_at`.
 
     Workers measure from time to time; only owners that were never measured are measured here.
     """

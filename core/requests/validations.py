@@ -1,5 +1,4 @@
-"""Check a whole batch without learning it (`?validate=full`): a job decodes it and reports as a
-submission would.
+"""Check a whole batch without learning it (`?validate=full`): a job decodes and reports.
 
 The job has no task and no place in the model's lineage: nothing waits for it, and it waits only for
 a worker. Its archive is stored until the job has ended, and counts among the bytes of its owner.

@@ -133,9 +133,7 @@ def _item(version: Version, accuracy: float | None) -> VersionItem:
 
 
 def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
-    """Return the mean accuracy in [0, 1] of versions over the learned tasks that they were measured
-    on.
-    """
+    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured."""
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
         select(Result.version, func.avg(cast_to(Result.correct, Float) / Result.total))
@@ -151,9 +149,7 @@ def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> di
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
-    """Return one version: manifest, parts with sizes, gate verdict, and its row of the accuracy
-    matrix.
-    """
+    """Return one version: manifest, parts with sizes, gate verdict, and row of the matrix."""
     with db.read() as session:
         row = find_model(session, actor, model)
         return to_json(session, row, [find_version(session, row, version)])[0]
@@ -162,9 +158,7 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> Version
 def list_results(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> ResultPage:
-    """Return a page of a version's counts by ascending task, including tasks that it was not
-    taught.
-    """
+    """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
@@ -313,9 +307,7 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
 
 
 def _accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
-    """Return the rows of the accuracy matrix: one cell in [0, 1] per learned task, None where not
-    measured.
-    """
+    """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
     learned = select(Version.task_number).where(
         Version.model_id == model.id, Version.task_number.is_not(None)
     )

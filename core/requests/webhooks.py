@@ -106,8 +106,7 @@ def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
 
 
 def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
-    """Change fields of a webhook: `url`, `format`, `events`, `model` (null for all models),
-    `enabled`.
+    """Change a webhook's `url`, `format`, `events`, `model` (null for all models) or `enabled`.
 
     Waiting deliveries go to the new address in the new format.
 

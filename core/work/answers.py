@@ -116,9 +116,7 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
 
 
 def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
-    """Fill the parent's cells without predictions, if the count of correct ones is the same as
-    then.
-    """
+    """Fill the parent's cells without predictions, if their count of correct ones still holds."""
     new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
     for (version, task), stored in kept.items():
         change = (found.changes or {}).get(str(task))

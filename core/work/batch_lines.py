@@ -26,9 +26,7 @@ def decoded(made: Ingested) -> list[Line]:
 
 
 def left_out(report: Mapping[str, Any]) -> list[Line]:
-    """Return the lines of a report (`core.ingest.ingest`): rejected images, the first with reasons,
-    and ignored files.
-    """
+    """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:

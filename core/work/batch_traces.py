@@ -1,6 +1,4 @@
-"""Comparison of a decoded batch with earlier tasks of its model: near duplicates and contradicting
-labels.
-"""
+"""Comparison of a batch with earlier tasks: near duplicates and contradicting labels."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -69,9 +69,7 @@ _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
 class Offer(NamedTuple):
-    """Resources of a worker: `device` is cpu, cuda or auto (either), and `gpus` the number of CUDA
-    devices.
-    """
+    """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
 
     device: str = "auto"
     gpus: int = 1
@@ -143,9 +141,7 @@ def awaits_base(model_id: Any) -> ColumnElement[bool]:
 
 
 def _held_sqlite(query: Select[Job]) -> Select[Job]:
-    """Return the query unchanged: on SQLite the transaction began IMMEDIATE, so no other worker is
-    active meanwhile.
-    """
+    """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
 

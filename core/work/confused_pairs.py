@@ -1,6 +1,4 @@
-"""Pairs of classes that a version confuses with each other, found in its predictions on held-out
-images.
-"""
+"""Pairs of classes that a version confuses, found in predictions on held-out images."""
 
 from collections import Counter
 from collections.abc import Iterable

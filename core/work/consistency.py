@@ -1,5 +1,4 @@
-"""Consistency check of database and store in both directions, and repair of what can be repaired
-safely.
+"""Consistency check of database and store in both directions, and safe repairs.
 
 It finds rows that refer to an object that is missing, has another size, or (on request) another
 digest; objects without a row and other things that a sweep should have removed a day ago; and

@@ -1,5 +1,4 @@
-"""Delivery of the outbox to webhooks in threads of a worker, so that jobs do not wait for
-receivers.
+"""Delivery of the outbox to webhooks in threads of a worker, beside its jobs.
 
 A worker serves eight webhooks at once, each in one thread; a webhook is served by one worker at a
 time. Slow and failing webhooks share four of the eight places, so that they do not delay the
@@ -79,9 +78,7 @@ class Deliverer:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
     def look(self) -> int:
-        """Take due webhooks while there are places, serve each in its own thread, and return their
-        number.
-        """
+        """Take due webhooks while there are places, serve each in a thread, return their number."""
         with self._changed:
             serving = set(self._serving)
         slow = sum(one.is_slow for one in serving)

@@ -1,5 +1,4 @@
-"""Rows of the outbox: leasing a webhook, choosing its next delivery, and recording the outcome of
-an attempt.
+"""Rows of the outbox: lease a webhook, choose its next delivery, record the outcome.
 
 A webhook is served by one worker at a time, under a lease with a fence as for jobs. A delivery is
 therefore never sent by two workers at once, and a webhook's deliveries are sent one after another.
@@ -27,18 +26,14 @@ This is longer than resolving a name and a whole request.
 RETRY_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 """Seconds between attempts: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h."""
 JITTER = 0.1
-"""Maximum share by which a pause is lengthened at random, so that simultaneous failures are not
-retried together.
-"""
+"""Maximum share by which a pause is lengthened at random, to spread simultaneous retries."""
 IN_ORDER = 5
 """Number of attempts during which later deliveries of the same model wait, about 2½ hours in all.
 """
 GIVE_UP_S = 5 * 86_400.0
 """Seconds of nothing but failed attempts after which a webhook is disabled."""
 SLOW_S = 2.0
-"""Seconds of the last attempt above which a webhook counts as slow and is served in the places for
-slow ones.
-"""
+"""Seconds of the last attempt above which a webhook counts as slow."""
 MOST_OF_OWNER = 4
 """Maximum number of webhooks of one owner that a worker serves at once."""
 _LOOKED_AT = 200
@@ -179,9 +174,7 @@ def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
 
 
 def forget_old(db: Database, days: float) -> None:
-    """Remove deliveries that were finished `days` days ago, and old ones that wait at a disabled
-    webhook.
-    """
+    """Remove deliveries finished `days` days ago, and old ones waiting at a disabled webhook."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S
     disabled = select(Webhook.id).where(Webhook.id == Delivery.webhook_id, Webhook.disabled_at < before)

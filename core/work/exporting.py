@@ -23,9 +23,7 @@ from core.store import Blobs
 from core.work.fence import Claim
 
 MAX_TASKS = 64
-"""Maximum number of tasks whose held-out images a graph is checked on: the newest that still have
-them.
-"""
+"""Maximum number of tasks, the newest, whose held-out images a graph is checked on."""
 SPEC = "export.json"
 
 
@@ -74,9 +72,7 @@ def wanted(db: Database, claim: Claim) -> Wanted:
 
 
 def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
-    """Return the held-out datasets of the newest tasks that the version was taught, as (task,
-    digest).
-    """
+    """Return the held-out datasets of the newest tasks of the version, as (task, digest)."""
     query = (
         select(Task.number, Task.held_out_sha256)
         .where(

@@ -1,5 +1,4 @@
-"""Counts of losses and gains of a new version against production, image by image, for the checks of
-its gate.
+"""Counts of a new version's losses and gains, image by image, for the checks of its gate.
 
 Comparisons use the held-out images of earlier tasks, except that the batch's own images show if it
 was learned. The predictions of the new version and of its parent are files of the job's result;
@@ -44,9 +43,7 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Answering:
-    """A version to compare with: its number, its manifest, and digests of its stored predictions by
-    task.
-    """
+    """A version to compare with: number, manifest, and digests of predictions by task."""
 
     number: int
     manifest: Manifest
@@ -374,9 +371,7 @@ class _Comparison:
         self._confused.add(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
 
     def _compare_with_best(self, part: _Part) -> None:
-        """Count the images of a task that turned wrong or right against the best of the last
-        versions.
-        """
+        """Count a task's images that turned wrong or right against the best of the last versions."""
         version = self._facts.best.get(part.task)
         old_predictions = None if version is None else self._rows_of(version, part)
         if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:

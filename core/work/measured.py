@@ -1,6 +1,4 @@
-"""Storage of a job's measurements: cells of the accuracy matrix, and the figures of the new
-version.
-"""
+"""Storage of a job's measurements: cells of the accuracy matrix, and figures."""
 
 from collections.abc import Collection, Iterable
 

@@ -68,8 +68,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class _Told:
-    """A task on which production was measured: digests of its held-out images and of production's
-    predictions.
+    """A task on which production was measured: digests of held-out images and predictions.
 
     `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
     blob.
@@ -88,9 +87,7 @@ def production_of(session: Session, model_id: str) -> int | None:
 
 
 def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
-    """Count flips and losses against production as far as the job's gate needs them, and compare
-    features.
-    """
+    """Count flips and losses against production as the gate needs them, and compare features."""
     beside = _count_flips(db, blobs, claim, found)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)

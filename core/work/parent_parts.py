@@ -1,6 +1,4 @@
-"""Parts of the version that a job continues: its own, and those in which its ancestors hold their
-tasks' state.
-"""
+"""Parts of the version that a job continues, and of ancestors that hold tasks' state."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session

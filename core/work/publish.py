@@ -334,8 +334,7 @@ def _former_totals(db: Database, claim: Claim) -> set[str]:
 
 
 def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
-    """Delete stored objects without a row: predictions and features of deleted images, and totals
-    of a held version.
+    """Delete stored objects without a row: predictions and features of deleted images, totals.
 
     Args:
         former: totals that were replaced.

@@ -17,9 +17,7 @@ from core.store import Blobs
 
 DAY_S = 86_400.0
 COUNTS = "counts"
-"""Value of a model's `held_out` setting: retain only counts, and delete the images once they are
-measured.
-"""
+"""Value of `held_out`: retain only counts, and delete images once they are measured."""
 
 
 @dataclass(frozen=True)

@@ -164,9 +164,7 @@ class Scrubber:
                 return
 
     def _look_again(self) -> None:
-        """Check marked objects that are sound again, have been written to since, or are no longer
-        needed.
-        """
+        """Check marked objects again that have changed, and unmark those no longer needed."""
         with self._db.read() as session:
             rows = damage.marked(session, _MARKED)
         for row in rows:

@@ -1,5 +1,4 @@
-"""Snapshots of running jobs in the store: registered under the fence, fetched to resume, and
-removed.
+"""Snapshots of running jobs: registered under the fence, fetched to resume, and removed.
 
 A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so two attempts never write the same key.
 It is valid once its row lists the digest of every file; before that it is garbage. A snapshot

@@ -78,8 +78,7 @@ def steps(
     grace_days: float = BLOB_DAYS,
     whole: bool = False,
 ) -> dict[str, Callable[[], None]]:
-    """Return the steps of a sweep of database and store, in order, by a description of what each
-    removes.
+    """Return the steps of a sweep, in order, by a description of what each removes.
 
     Args:
         grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
@@ -149,8 +148,7 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
 def _sweep_states(
     db: Database, store: Store, settings: Settings, kind: Literal["snapshot", "anytime"], prefix: str
 ) -> None:
-    """Delete states of finished jobs (of failed ones once they cannot be retried), and superseded
-    states.
+    """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
 
     Args:
         kind: column of `Job` that names a job's registered state.
@@ -195,9 +193,7 @@ def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> li
 
 
 def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
-    """Return True if states of a finished job may still serve: it failed lately, and its model and
-    data are there.
-    """
+    """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if State(job.state) != State.FAILED:
         return False
     if job.task_id is None:
@@ -389,9 +385,7 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
-    """Delete blobs without a row, once a day for all workers together: an object records the last
-    time.
-    """
+    """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
         now = db.now(session)
     limit = now - grace_days * retention.DAY_S
@@ -410,9 +404,7 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
 
 
 def _sweep_copies(db: Database, blobs: Blobs) -> None:
-    """Delete this machine's copies of blobs without a row, since other machines delete only their
-    own copies.
-    """
+    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
     copies = blobs.copies()
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]

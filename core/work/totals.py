@@ -1,5 +1,4 @@
-"""Totals of a model: one blob that represents the sums and features of all its tasks for the next
-job.
+"""Totals of a model: one blob with the sums and features of all its tasks for the next job.
 
 Each version stores the sums and features of its own task, so that any version can be continued. A
 job that continues the newest version reads their totals instead, whatever the number of tasks.
@@ -36,9 +35,7 @@ def is_covered(part: Part) -> bool:
 
 
 def make_key(parts: Iterable[Part]) -> str:
-    """Return a digest of the parts that totals represent, among those of a version and its
-    ancestors.
-    """
+    """Return a digest of those parts of a version and its ancestors that totals represent."""
     covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 

@@ -34,8 +34,7 @@ class Turn(NamedTuple):
 
 
 def in_order(session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]) -> list[Turn]:
-    """Return the turns of owners who have a job that may run, in the order in which they are
-    served.
+    """Return the turns of owners with a job that may run, in the order of service.
 
     Args:
         may_run: condition on `Job`.

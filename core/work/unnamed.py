@@ -1,6 +1,4 @@
-"""Removal of objects in the store without a row in the database, left by a process that died
-between the two.
-"""
+"""Removal of objects without a row, left by a process that died between store and database."""
 
 from collections.abc import Callable, Collection
 

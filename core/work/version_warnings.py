@@ -1,6 +1,4 @@
-"""The warnings of a new version: tasks that it lacks, and one piece of advice based on its
-measurements.
-"""
+"""The warnings of a new version: tasks that it lacks, and one piece of advice."""
 
 from collections.abc import Sequence
 

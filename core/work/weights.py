@@ -1,6 +1,4 @@
-"""Places of pretrained weights, and turns in fetching them: the same weights are fetched by one job
-at a time.
-"""
+"""Places of pretrained weights, and turns in fetching: the same weights only once at a time."""
 
 from sqlalchemy import func, select, update
 

@@ -1,6 +1,4 @@
-"""Supervision of the downloading process: report its progress, and end it on request or when no
-bytes arrive.
-"""
+"""Supervision of the downloading process: report progress, and end it if it must stop."""
 
 import errno
 import json

@@ -152,9 +152,7 @@ class GuardedHub:
     def _answer(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
-        """Send a request to the hub or to a redirect's target, and return the response with its
-        body unread.
-        """
+        """Send a request to the hub or a redirect's target; return the response, body unread."""
         all_headers = {**self._headers, **headers}
         if not self._is_hub(url) and not _is_proxied(url):
             return self._answer_of_address(method, url, all_headers, timeout_s)

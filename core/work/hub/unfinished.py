@@ -1,5 +1,4 @@
-"""Unfinished downloads: files that outlive an attempt, so that the next one continues where it
-ended.
+"""Unfinished downloads: files that outlive an attempt, so that the next one can resume.
 
 Each lies under its repository and commit. A writer locks its file, and the kernel releases the lock
 however the process ends. The chores remove abandoned files.

@@ -1,6 +1,4 @@
-"""Validation job: decode a batch as a submission would, report the findings, and store nothing of
-the batch.
-"""
+"""Validation job: decode a batch as a submission would, report, and store nothing of it."""
 
 import time
 from typing import cast
@@ -25,9 +23,7 @@ LEARNED_LATER = (
 
 
 def _run(work: Work) -> Done:
-    """Decode the batch, and complete the report of `core.requests.validations` with what only
-    decoding shows.
-    """
+    """Decode the batch, and add to the report of `core.requests.validations` what that shows."""
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
         model = session.get_one(Model, job.model_id)

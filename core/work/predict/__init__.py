@@ -1,5 +1,4 @@
-"""Helper processes of predict, started by `api.predict`, in the order in which an image passes
-them.
+"""Helper processes of predict, started by `api.predict`, in an image's order.
 
 1. `decoder` turns files and arrays into pixels: without torch, without keys, under limits. 2.
 `helper` holds torch; its `networks` are the versions in memory, and its `answers` their

@@ -41,8 +41,7 @@ class Refused(Exception):
 def answer(
     networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
-    """Return the predictions as one JSON document per image, in the order sent, and the engine that
-    made them.
+    """Return one JSON document per image, in the order sent, and the engine that predicted.
 
     There are fewer predictions than images if `turn_s` has passed.
 
@@ -110,8 +109,7 @@ def _predictions(
 def _probabilities(
     graphs: GraphMaker, version: Loaded, task: int | None, pixels: NDArray[np.uint8], sure_from: float | None
 ) -> NDArray[np.float32]:
-    """Return the probabilities, float32 [N, classes], by the version's graph if there is one, else
-    by its network.
+    """Return probabilities, float32 [N, classes], by the version's graph or else its network.
 
     Raises:
         ValueError: see `predicting.predict`.

@@ -86,8 +86,7 @@ def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: 
 
 
 def images_of(text: bytes) -> list[Any]:
-    """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, alone or as `{"images":
-    …}`.
+    """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
         Refused: the text is something else.
@@ -116,9 +115,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
-    """Answer requests until the source ends or memory runs out, since the remaining memory may be
-    fragmented.
-    """
+    """Answer requests until the source ends or memory runs out."""
     while True:
         try:
             header = json.loads(read_message(source))

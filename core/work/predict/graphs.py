@@ -87,9 +87,7 @@ class VersionGraph:
 
 @dataclass
 class _Making:
-    """A graph that is being made: its folder, its process, and the monotonic time of its start in
-    seconds.
-    """
+    """A graph that is being made: folder, process, and monotonic time of its start."""
 
     graph: VersionGraph
     folder: Path
@@ -134,9 +132,7 @@ class GraphMaker:
                 self._waiting.append(graph)
 
     def give_up(self, graph: VersionGraph, reason: str) -> None:
-        """Let a version's network predict from now on, record the reason, and allow a trial with
-        fused layers.
-        """
+        """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 

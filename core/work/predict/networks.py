@@ -1,6 +1,4 @@
-"""Station 4 of predict: versions that the helper keeps in memory, within limits on their number and
-bytes.
-"""
+"""Station 4 of predict: versions in the helper's memory, limited in number and bytes."""
 
 import json
 from collections import Counter, OrderedDict
