@@ -1,4 +1,4 @@
-"""Writes down when keys and sessions were last used: now and then, for all of them at once, off the request's path."""
+"""Last use of keys and sessions, written to the database periodically and outside of requests."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ PERIOD_S = 30.0
 
 
 class KeyUse:
-    """A background task for the life of the application."""
+    """A background task that runs as long as the application."""
 
     def __init__(self, db: Database, access: Access) -> None:
         self._db = db
