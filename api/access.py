@@ -131,6 +131,7 @@ class Access:
 
     def forget_key(self, key_id: str) -> None:
         """Drop every cache entry of a key, because it was revoked."""
+        # Copy the items: the loop removes some of them.
         for digest_of_all, (actor, _) in list(self._known.items()):
             if actor.key_id == key_id:
                 self._known.pop(digest_of_all, None)
@@ -149,6 +150,7 @@ class Access:
         until = now + REMEMBER_S
         if expires_at is not None:
             until = min(until, now + max(0.0, expires_at - time.time()))
+        # Clearing all entries is simpler than evicting some, and costs each caller one lookup.
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known[digest_of_all] = (actor, until)

@@ -200,7 +200,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)
-    app.add_middleware(Tus)  # sees problems too
+    app.add_middleware(Tus)  # outside Boundary, so that it sees problems too
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
     app.add_middleware(Latency)  # the outermost

@@ -57,6 +57,7 @@ class Boundary:
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
         status = 0
+        # Watch only bodies that may force a close, which spares the others a call per message.
         unread = coding is not None or length > DISCARDED_BYTES
 
         async def watched_receive() -> Message:

@@ -222,6 +222,7 @@ class Connection(HttpToolsProtocol):
         self._received += len(body)
         super().on_body(body)
 
+    # Upgrades are not supported: a request for one is answered as plain HTTP.
     def _should_upgrade(self) -> bool:
         return False
 

@@ -80,6 +80,8 @@ class Connections:
         """
         key = None if address is None or self.proxies.trusts(address) else counted(address)
         if key is not None:
+            # Check the limit of the address first, so that it cannot displace idle connections of
+            # others.
             self.take(key)
         is_full = len(self._places) >= self.most and not self._made_room()
         if is_full or descriptor >= self._first_reserved:

@@ -73,6 +73,7 @@ class Delivery:
     def reset(self) -> None:
         """Abort the connection, and let the system discard what it still buffers for it."""
         with contextlib.suppress(OSError):
+            # With a linger time of 0 the system sends RST and discards its buffer.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 

@@ -46,6 +46,7 @@ def add_docs(app: FastAPI) -> None:
 
     async def document(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")  # set per process, not per request
+        # Concurrent first requests wait for one build.
         async with lock:
             if root not in document_by_root:
                 document_by_root[root] = await to_thread.run_sync(_document, app, root)

@@ -53,6 +53,7 @@ class FairShare:
             if slot.cancelled():
                 self._forget(owner, slot)
             else:
+                # The slot was granted before the cancellation arrived: pass it on.
                 self.leave(owner)
             raise
 

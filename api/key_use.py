@@ -46,11 +46,11 @@ class KeyUse:
 
     async def _write(self) -> None:
         used, self._access.used = self._access.used, {}
-        seen, self._access.seen = self._access.seen, {}
-        if not used and not seen:
+        last_requests, self._access.seen = self._access.seen, {}
+        if not used and not last_requests:
             return
         try:
-            await to_thread.run_sync(_note, self._db, used, seen)
+            await to_thread.run_sync(_note, self._db, used, last_requests)
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 

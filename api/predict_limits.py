@@ -42,6 +42,7 @@ class PredictLimits:
         try:
             await to_thread.run_sync(lambda: predict_keys.take(self._db, key_id, 1, is_request=True))
         except TooManyRequests as error:
+            # Clearing all entries bounds memory; the database refuses these keys again.
             if len(self._refused) >= MAX_REMEMBERED:
                 self._refused.clear()
             at = now + float(error.retry_after_s or 1)

@@ -44,7 +44,7 @@ class Rate:
     def __init__(self, per_s: float, broker_url: str = "") -> None:
         self.per_s = per_s
         self.capacity = max(1.0, per_s * BURST_S)
-        self._buckets: dict[str, tuple[float, float]] = {}  # owner → tokens, at
+        self._buckets: dict[str, tuple[float, float]] = {}  # owner → (tokens, time)
         self._away_until = 0.0
         self._shared: Buckets | None = None
         if broker_url:
@@ -92,6 +92,7 @@ class Rate:
         now = monotonic()
         tokens, at = self._buckets.get(owner, (self.capacity, now))
         tokens = min(self.capacity, tokens + (now - at) * self.per_s)
+        # Clearing all buckets bounds memory; it grants each owner at most one more burst.
         if len(self._buckets) >= MAX_REMEMBERED and owner not in self._buckets:
             self._buckets.clear()
         self._buckets[owner] = (tokens - 1 if tokens >= 1 else tokens, now)

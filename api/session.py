@@ -61,6 +61,7 @@ def require_own(scope: Scope) -> None:
     """
     site = header(scope, b"sec-fetch-site") or ""
     is_read = scope["method"] in _READS
+    # "none" means that a person typed the address or followed a bookmark.
     if site != "same-origin" and not (site == "none" and is_read):
         raise NotAllowed(
             "Who is logged in is asked only by this service's own pages, and the browser does not say that this"

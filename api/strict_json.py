@@ -66,6 +66,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
+    # Check the length first: converting very long digit strings takes quadratic time.
     if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
         raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
     return value

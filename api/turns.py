@@ -44,6 +44,7 @@ class Turns(Generic[T]):
             lent = await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
+                # It was lent before the cancellation arrived: lend it to the next request.
                 self._give_back(owner, granted.result())
             else:
                 self._forget(owner, granted)

@@ -78,6 +78,7 @@ def heat(found: MetricsOut, *, production: int | None, left: set[int], first: in
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in found["accuracy_matrix"] for index in chosen]
     low = min((value for value in values_shown if value is not None), default=0.0)
+    # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _when_learned(found)
     rows = []

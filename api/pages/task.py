@@ -124,7 +124,7 @@ def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, 
     """
     try:
         model_metrics = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
-    except PerennialError:  # no version yet
+    except PerennialError:  # there is no version yet
         return []
     cells = zip(model_metrics["rows"], model_metrics["accuracy_matrix"], strict=True)
     return [

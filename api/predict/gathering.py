@@ -112,6 +112,7 @@ class Gathering:
                     if pieces := self._gather(owner):
                         await self._ask_about(network, pieces)
         except BaseException as error:
+            # The task ends here, so nothing else would complete these requests.
             for piece in self._waiting.get(owner, ()):
                 if not piece.result.done():
                     piece.result.set_exception(error)

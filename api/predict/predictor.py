@@ -238,6 +238,7 @@ class Predictor:
         if self._under_way:
             return  # The end of that prediction restarts the timer.
         await _done(self._ask_thread, self._network.end)
+        # Take every decoder's turn before ending it, so that none is in use.
         async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
                 decoder = await lent_decoders.enter_async_context(self._decoding.turn(_NOBODY))

@@ -124,7 +124,7 @@ async def create(
         quota.require_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
     with upload.place():
-        # An impossible architecture is refused before the upload.
+        # Before the upload, so that an impossible architecture costs no transfer.
         expected_use = await to_thread.run_sync(_wanted, asked, head.length, catalogue, settings)
         expected = await _expected(expected_use, settings, work, actor.owner_id)
 

@@ -33,6 +33,7 @@ async def held(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIte
     renewing = asyncio.create_task(_renew(db, writing))
     try:
         yield writing
+    # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
         with outlasted("upload"):
             await to_thread.run_sync(uploads.release, db, writing)

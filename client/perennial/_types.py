@@ -1697,19 +1697,7 @@ class NewWebhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[
-        Literal[
-            "job.succeeded",
-            "job.failed",
-            "job.rejected",
-            "job.cancelled",
-            "version.published",
-            "version.held",
-            "alias.moved",
-            "task.data_deleted",
-            "export.ready",
-        ]
-    ]
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]
@@ -2699,19 +2687,7 @@ class Webhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[
-        Literal[
-            "job.succeeded",
-            "job.failed",
-            "job.rejected",
-            "job.cancelled",
-            "version.published",
-            "version.held",
-            "alias.moved",
-            "task.data_deleted",
-            "export.ready",
-        ]
-    ]
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]

@@ -198,7 +198,7 @@ def _stored_key(stored: str, profile: str) -> str:
         ) from error
     try:
         key = keyring.get_password(SERVICE_NAME, profile)
-    except (KeyringError, RuntimeError) as error:  # locked, or there is none in this session
+    except (KeyringError, RuntimeError) as error:  # locked, or unavailable in this session
         raise ConfigError(
             f"The key of the profile {profile} is in the system's keyring, which cannot be read ({error}): unlock it, "
             f"or {remedy}."

@@ -152,6 +152,7 @@ class AsyncHttp:
         options = self._options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
         sent_bytes = int(request.headers.get("Content-Length", "0"))
+        # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
         async with within(patience_s):
             response = await self._client.send(request, stream=True, follow_redirects=False)

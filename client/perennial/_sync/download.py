@@ -65,6 +65,7 @@ def download(
             _fetch(http, path, params, part, etag, size, progress)
             break
         except PerennialError as error:
+            # Progress resets the count, so that a long download survives many interruptions.
             failures = 1 if _size(part) > size_before else failures + 1
             pause = retries.pause_s(error, failures, is_replayable=True)
             if pause is None:

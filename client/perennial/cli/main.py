@@ -81,7 +81,7 @@ class Perennial(Commands):
             with formatter.section("Commands of the service on this machine"):
                 rows = [(name, self.get_command(ctx, name)) for name in added]
                 formatter.write_dl(
-                    [(name, found.get_short_help_str() if found else "") for name, found in rows]
+                    [(name, command.get_short_help_str() if command else "") for name, command in rows]
                 )
 
 

@@ -101,13 +101,13 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
         for column, a, b in pairs
         if a is not None or b is not None
     ]
-    lost = sorted(set(old.tasks) - set(new.tasks))
+    lost_tasks = sorted(set(old.tasks) - set(new.tasks))
     recipe = changes(old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {})
     result = {
         "before": old.number,
         "after": new.number,
         "tasks": tasks,
-        "lost_tasks": lost,
+        "lost_tasks": lost_tasks,
         "bytes": {"before": old.bytes, "after": new.bytes},
         "recipe": recipe,
     }
@@ -118,8 +118,8 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
         shell.form.write(headings, rows, "No task.")
         if shell.form != Form():
             return
-        if lost:
-            say(f"Version {new.number} was not taught task {', '.join(map(str, lost))}.")
+        if lost_tasks:
+            say(f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}.")
         for name, (was, now) in recipe.items():
             say(f"recipe.{name}: {was} → {now}")
 

@@ -322,6 +322,7 @@ def _pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int
     """Return the box in whole pixels, limited to the image; None if it is empty."""
     width, height = size
     by = size if picture.shares else (1, 1)
+    # Round before floor and ceil, so that floating-point noise adds no pixel.
     left, top = (max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, by[0]), (box.top, by[1])))
     right = min(width, math.ceil(round(box.right * by[0], 3)))
     bottom = min(height, math.ceil(round(box.bottom * by[1], 3)))

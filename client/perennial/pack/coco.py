@@ -114,10 +114,14 @@ def _base(root: Root, file: str, document: dict[str, Any]) -> Path:
     """Return the folder that contains one of the first images. Raises PackError with the places
     searched.
     """
-    beside = Path(root.path(file)).parent
+    annotations_folder = Path(root.path(file)).parent
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
     names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
-    search_roots = [beside, beside.parent] if beside != root.folder else [beside]
+    search_roots = (
+        [annotations_folder, annotations_folder.parent]
+        if annotations_folder != root.folder
+        else [annotations_folder]
+    )
     places = list(dict.fromkeys(folder / name for folder in search_roots for name in names))
     first = [name for row in document["images"][:_LOOKED_FOR] if (name := _text(row, "file_name"))]
     for name in first:

@@ -114,7 +114,7 @@ class _DiskNames(ImageNames):
 
     def _look(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
-        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib would cost a million times 5 µs
+        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
             if self._root.allow_outside or self._root.holds(whole):

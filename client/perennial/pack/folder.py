@@ -59,9 +59,9 @@ class FolderImages(FileImages):
             Undecided: one of the options is needed.
         """
         super().__init__(f"the folder {show(folder.name or folder)}", folder)
-        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
-            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
         root = Root(folder, allow_outside)
         names = list(root.walk())

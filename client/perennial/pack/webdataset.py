@@ -247,11 +247,11 @@ def _label(data: bytes, suffix: str, where: str) -> str | int | None:
 def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[str] | None, str]:
     if names is not None:
         return names, "names="
-    for beside in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
-        if beside.is_file():
-            return [line.strip() for line in beside.read_text("utf-8").splitlines() if line.strip()], show(
-                beside
-            )
+    for names_file in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
+        if names_file.is_file():
+            return [
+                line.strip() for line in names_file.read_text("utf-8").splitlines() if line.strip()
+            ], show(names_file)
     return None, ""
 
 

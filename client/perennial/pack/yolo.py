@@ -159,8 +159,8 @@ def _boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list
     without a file.
     """
     before, between, after = image.rpartition("images/")
-    beside = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
-    path = Path(root.path(f"{beside.rpartition('.')[0]}.txt", show(image)))
+    label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
+    path = Path(root.path(f"{label_path.rpartition('.')[0]}.txt", show(image)))
     if not path.is_file():
         return None
     boxes: list[Box] = []

@@ -39,7 +39,7 @@ def address_of(text: str) -> Address:
     """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
     prefix.
     """
-    scheme, separator, rest = text.partition("://")
+    scheme, separator, remainder = text.partition("://")
     if "::" in text:
         raise PackError(f"{show(text)} chains addresses with “::”; give one of {_forms()}.")
     if not separator or scheme not in SCHEMES:
@@ -48,7 +48,7 @@ def address_of(text: str) -> Address:
         if scheme.lower() in ("http", "https"):
             hint = " URLs are sent as a list: a CSV whose first line is url,label."
         raise PackError(f"{show(text)} is no source that is read; possible are paths, and {_forms()}.{hint}")
-    bucket, _, prefix = rest.partition("/")
+    bucket, _, prefix = remainder.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
         raise PackError(f"{show(bucket)} in {show(text)} is no name of a bucket; give one of {_forms()}.")
     if _CONTROL.search(prefix) or len(prefix.encode()) > MAX_PREFIX_BYTES:

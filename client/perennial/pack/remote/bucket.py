@@ -72,9 +72,9 @@ class BucketImages(FetchedImages):
         super().__init__(f"{show(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []
-        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
-            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
         object_by_name = self._names(max_entries, progress)
         names = sorted(object_by_name)

@@ -257,6 +257,8 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> "_Stream":
         """Connect to the first address that responds."""
         del host, port, timeout, local_address, socket_options
+        # Try the addresses in order; a timeout ends the request, since the deadline covers all of
+        # it.
         failed = OSError()
         for address in self._addresses[:_ADDRESSES]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6

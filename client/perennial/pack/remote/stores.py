@@ -74,6 +74,7 @@ class Store(ABC):
         PackError.
         """
         try:
+            # One byte more than listed reveals an object that has grown.
             return self._read(listed, listed.size + 1)
         except FileNotFoundError:
             raise Changed(_GONE) from None

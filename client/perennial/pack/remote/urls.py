@@ -75,12 +75,12 @@ class UrlImages(FetchedImages):
         self._found: list[_Found] = []
         rows = self._listed(file, max_entries)
         as_taken = parts.joined((row.part for row in rows), show(file))
-        for found in self._asked(rows, progress):
-            self._found.append(found)
-            self._sizes.append(found.size)
-            tail = found.row.url.partition("?")[0].rpartition("/")[2]
+        for image in self._asked(rows, progress):
+            self._found.append(image)
+            self._sizes.append(image.size)
+            tail = image.row.url.partition("?")[0].rpartition("/")[2]
             name = numbered(len(self.rows), tail if tail and is_safe_name(tail) else "")
-            self.rows.append(Image(name, normal_label(found.row.label), as_taken[found.row.part]))
+            self.rows.append(Image(name, normal_label(image.row.label), as_taken[image.row.part]))
         self.say_what_is_bad()
 
     def _listed(self, file: Path, max_entries: int) -> list[Row]:
@@ -168,6 +168,7 @@ class UrlImages(FetchedImages):
         """See FetchedImages."""
         listed_image = self._found[number]
         try:
+            # One byte more than listed reveals an image that has grown.
             head, content = _tried(lambda: self._fetcher.get(listed_image.row.url, listed_image.size + 1))
         except Unfetchable as error:
             raise Changed(str(error)) from error
