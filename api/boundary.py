@@ -1,7 +1,7 @@
 """The outermost layer: every response that leaves the service is well-formed.
 
-It assigns an id to each request, turns every exception into a problem, and closes a connection
-whose large body was not read (the client would otherwise keep sending it). Every log line of a
+It assigns an id to each request and turns every exception into a problem. It closes a connection
+whose large body was not read, since the client would otherwise keep sending it. Every log line of a
 request has its id. Requests that may change something are logged one by one; reads are not, because
 there are too many.
 """

@@ -1,11 +1,12 @@
 """A connection of the HTTP server with limits on what clients without a key can consume.
 
-By itself, uvicorn waits for a head without limit, buffers as much of it as is sent, does not count
-connections, and waits indefinitely for a client that does not read. This protocol counts the bytes
-of a head before they are parsed. A connection without a response in progress has one deadline, and
-a client must read what it is sent (`api.delivery`). Bodies have limits of their own (`api.uploads`,
-`api.guard`). A refused client receives the reason, after the responses to its earlier requests,
-before its connection is closed. Start it with `uvicorn --http api.connection:Connection`.
+By itself, uvicorn waits for a head without limit and buffers as much of it as is sent. It does not
+count connections, and waits indefinitely for a client that does not read. This protocol counts the
+bytes of a head before they are parsed. A connection without a response in progress has one
+deadline, and a client must read what it is sent (`api.delivery`). Bodies have limits of their own
+(`api.uploads`, `api.guard`). A refused client receives the reason, after the responses to its
+earlier requests, before its connection is closed. Start it with `uvicorn --http
+api.connection:Connection`.
 """
 
 import asyncio

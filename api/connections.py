@@ -2,7 +2,7 @@
 
 There are limits per address and in total. Behind a trusted proxy, requests in progress are counted
 per client that the proxy names. When all places are taken, a new connection replaces the one that
-has waited longest without a request, so that many idle addresses cannot keep others out.
+has waited longest without a request. Many idle addresses therefore cannot keep others out.
 Connections never take the last file descriptors: these stay free for files of existing connections
 and for refusals. One timer checks all connections, instead of one timer per request.
 """

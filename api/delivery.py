@@ -32,8 +32,8 @@ class Delivery:
     min_rate` seconds.
 
     Args:
-        idle_s: seconds without progress. A system reports what its reader has taken only in pieces
-            of up to 128 KiB, so less than two minutes would end legitimate readers of 1 KiB/s.
+        idle_s: seconds without progress. A system reports reading only in pieces of up to 128 KiB.
+            Less than two minutes would therefore end legitimate readers of 1 KiB/s.
         min_rate: bytes per second that a client must read in the long run.
     """
 

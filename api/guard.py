@@ -1,7 +1,7 @@
 """Checks in front of every route: key, rate and scope, then the form of the request, then its body.
 
-FastAPI would read a body before it evaluates a dependency. Here the route's ASGI app is wrapped, so
-that the key, its scope and Content-Length are checked before the first byte of a body is read. JSON
+FastAPI would read a body before it evaluates a dependency. Here the route's ASGI app is wrapped:
+the key, its scope and Content-Length are checked before the first byte of a body is read. JSON
 bodies are parsed strictly, and unknown query parameters are refused.
 """
 

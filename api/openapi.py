@@ -1,7 +1,7 @@
 """The OpenAPI document: FastAPI's, completed with the responses that every route can give.
 
-The guard and the boundary answer for all routes (401, 403, 422, 500, 503, 507 …), so those
-responses are described here once instead of by each handler.
+The guard and the boundary respond for all routes (401, 403, 422, 500, 503, 507 …). Those responses
+are described here once instead of by each handler.
 """
 
 from typing import Any, TypedDict

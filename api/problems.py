@@ -86,8 +86,8 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
 def responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """Return these statuses as problems, for a route's `responses=`.
 
-    Statuses that every route can return (401, 403, 422, 500, 503, 507, and 404, 400, 413, 415 for
-    path parameters or a body) are added by `api.openapi`; name only special ones, such as 409.
+    `api.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
+    404, 400, 413, 415 for path parameters or a body. Name only special ones, such as 409.
     """
     return {status: described(status) for status in statuses}
 

@@ -1,7 +1,8 @@
 """The client of a request: the connecting address, or the client that a trusted proxy names.
 
-Anyone can write X-Forwarded-For. Each proxy appends the address that connected to it, so the list
-is read from the end, and only as far as its writers are trusted (`PERENNIAL_TRUSTED_PROXIES`).
+Anyone can write X-Forwarded-For. Each proxy appends the address that connected to it. The list is
+therefore read from the end, and only as far as its writers are trusted
+(`PERENNIAL_TRUSTED_PROXIES`).
 """
 
 import ipaddress

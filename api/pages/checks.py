@@ -38,7 +38,7 @@ def list_off(model: ModelOut) -> list[str]:
 
 
 def describe_checked(gate: Verdict | None) -> list[str]:
-    """Describe a version's comparison with its parent in sentences; empty without such checks."""
+    """Describe the gate's comparison of a version in sentences; empty without such checks."""
     if gate is None:
         return []
     by_name = {check["name"]: check for check in gate["checks"]}

@@ -18,8 +18,8 @@ router = make_router("aliases")
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
 ) -> Response:
-    """Point an alias at a version. `production` stays on an older version until it is told to
-    follow.
+    """Point an alias at a version. `production` stays on an older version until `…/follow` is
+    called.
     """
     moved = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
     return _moved(moved, bell)
@@ -37,7 +37,7 @@ def history(
 def rollback(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
 ) -> Response:
-    """Point an alias at an earlier target; `production` stays there until it is told to follow."""
+    """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
     moved = aliases.rollback(db, actor, model, alias, version=request.version, reason=request.reason)
     return _moved(moved, bell)

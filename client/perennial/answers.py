@@ -20,7 +20,7 @@ MAX_RATIO = 200
 """Maximum compression ratio of a response, applied from `FREE_BYTES` decompressed bytes on."""
 FREE_BYTES = 1 << 20
 SLOWEST_BYTES_S = 1024
-"""Slowest rate in bytes per second, averaged since the start and after the response's timeout."""
+"""Slowest accepted rate in bytes per second, once the response's timeout has passed."""
 MAX_PAGES = 5000
 """Maximum pages of a list: a million items."""
 

@@ -1,7 +1,7 @@
 """Checks of values from the service before they reach terminals, files, shells or URLs.
 
-The client trusts no response. `printable` makes a value a line, `safe_filename` a file name,
-`shell_word` a word of a suggested command, and `path` or `same_origin` a path of the API. Each
+The client trusts no response. `printable` makes a value a line, `safe_filename` a file name, and
+`shell_word` a word of a suggested command. `path` and `same_origin` make it a path of the API. Each
 refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
 """
 

@@ -1,9 +1,9 @@
 """Rules for repeating a request, and the pauses in between.
 
-A request is repeated after a failure to connect, 408, 429, 502, 503, 504, and 409 while the first
-request with the same Idempotency-Key is in progress. It is never repeated after any other 4xx. A
-request that must not be done twice, and that has no Idempotency-Key, is not repeated if the first
-may have been done: after a broken connection, 502 and 504.
+A request is repeated after a failure to connect and after 408, 429, 502, 503 and 504. It is
+repeated after 409 while the first request with the same Idempotency-Key is in progress, and never
+after any other 4xx. A request that must not be done twice, and that has no Idempotency-Key, is not
+repeated if the first may have been done: after a broken connection, 502 and 504.
 """
 
 import random
