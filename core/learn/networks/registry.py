@@ -1,4 +1,4 @@
-"""The list of architectures. A new one is a file with a backbone, and its line here."""
+"""The list of architectures: a new one is a file with a backbone, and its line here."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_defau
 class ArchitectureInfo:
     """One architecture.
 
-    `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta device; `rule`
-    fills it; None: the backbone draws its first weights itself. `min_size`: of the smallest image, in pixels
-    a side. `family` groups variants: the loading code of a download is the file of that name in
-    core/export/loading/backbones.
+    `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta
+    device; `rule` fills it; None: the backbone draws its first weights itself. `min_size`: of the
+    smallest image, in pixels a side. `family` groups variants: the loading code of a download is
+    the file of that name in core/export/loading/backbones.
     """
 
     name: str
