@@ -1,8 +1,8 @@
-"""Imports torchvision beside a CPU build of torch.
+"""Import of torchvision with a CPU build of torch.
 
-torchvision's compiled operators may need CUDA libraries. Without them its import fails, because the schemas
-of two operators are missing that no classifier uses. Then this module declares the schemas and imports again.
-It is imported late, since torchvision takes seconds.
+torchvision's compiled operators may need CUDA libraries. Without them its import fails, because the
+schemas of two operators are missing that no classifier uses. This module then declares the schemas
+and imports again. torchvision is imported late, since that takes seconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from types import ModuleType
 import torch
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_declared: list[torch.library.Library] = []  # a Library that is collected takes its operators with it
+_declared: list[torch.library.Library] = []  # garbage collection of a Library removes its operators
 
 
 def torchvision_models() -> ModuleType:
-    """`torchvision.models`. Raises ImportError when torchvision is not installed."""
+    """Import and return `torchvision.models`. Raises ImportError when it is not installed."""
     try:
         return importlib.import_module("torchvision.models")
     except RuntimeError as error:
