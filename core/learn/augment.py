@@ -86,6 +86,7 @@ class Augmentation:
         if index is None:
             index = torch.arange(len(images), device=images.device)
         numbers = send(table[:, :COLUMNS], images.device)
+        # Uniform whole numbers from -shift to shift.
         offsets = (numbers[:, :2] * (2 * self.shift + 1)).floor_().long().sub_(self.shift)
         flips = numbers[:, 2] < 0.5 if self.flip else None
         bytes_each = images[0].numel()
@@ -150,6 +151,7 @@ def _moved_by_slice(images: Tensor, index: Tensor, offsets: Tensor, flips: Tenso
     mirrored = [False] * len(index) if flips is None else flips.tolist()
     places = zip(moved, index.tolist(), offsets.tolist(), mirrored, strict=True)
     for target, row, (down, right), flip in places:
+        # A shift before the flip equals the opposite shift after it.
         image, right = (images[row].flip(1), -right) if flip else (images[row], right)
         top, bottom = max(0, -down), size - max(0, down)
         left, end = max(0, -right), size - max(0, right)

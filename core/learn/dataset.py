@@ -91,6 +91,7 @@ class BatchSource:
         self._task = task
         self.labels = data.targets(known)
         images = data.images
+        # Images on the device need no copy for each batch.
         if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
             images = images.to(device)
         self._images = images

@@ -83,6 +83,7 @@ class StoredFeatures:
             return torch.cat([self._of(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
     def _of(self, image: Tensor) -> Tensor:
+        # Keyed by content, since the rows of a memory change.
         key = hashlib.sha256(image.cpu().contiguous().numpy().tobytes()).digest()
         if key in self._known:
             return self._known[key]

@@ -59,6 +59,7 @@ def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers
     Snapshots from before predictions were stored have none.
     """
     answers: dict[tuple[Measured, int], Answers] = {}
+    # A copy of the names: the loop removes entries.
     for version, task in _named(list(tensors)):
         key = f"{_PREFIX}.{version}.{task}"
         answers[version, task] = Answers(

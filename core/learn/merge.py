@@ -84,6 +84,7 @@ class Line:
         self._ctx = ctx
         self._trained = {name: p.detach().clone() for name, p in ctx.trainable.items()}
         start = ctx.weights_at("update_start")
+        # A head without rows at the start has no starting point.
         self._start = {
             name: start[name].to(p)
             for name, p in self._trained.items()

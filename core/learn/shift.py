@@ -111,6 +111,7 @@ def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[Cl
     if not listed:
         return []
     shares = torch.zeros(2, len(listed), dtype=torch.float64)
+    # Both ways round: each half of the earlier images fits once, and sets the bound once.
     for half in range(2):
         fit = {c: theirs[c][half::2] for c in listed}
         distance = _distances(earlier.features, fit, listed)

@@ -65,6 +65,7 @@ def ridge_head(batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: fl
         n += y.shape[0]
     if gram is None or cross is None or n == 0:
         raise ValueError("a head cannot be fitted to no examples")
+    # Features that are all zero would make the system singular.
     pull = gram.diagonal()[:-1].mean().clamp_min(torch.finfo(torch.float64).tiny) * RIDGE
     penalty = torch.full((gram.shape[0],), float(pull), dtype=gram.dtype, device=gram.device)
     # The bias is not penalised.

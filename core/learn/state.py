@@ -58,6 +58,7 @@ class Section:
         if tensor.device.type == "cpu":
             return tensor
         of, version, copy = self._host_copies.get(name, (None, 0, tensor))
+        # Stale after the tensor was replaced or changed in place.
         if of is not tensor or version != tensor._version:
             copy = tensor.cpu()
             self.keep_on_host(name, copy)
@@ -84,6 +85,7 @@ class Section:
                 generator.set_state(tensor.clone())
                 self._generators[name.removeprefix(_GENERATOR)] = generator
             else:
+                # A copy, since methods change their state in place.
                 self.tensors[name] = tensor.to(device, copy=True)
 
 

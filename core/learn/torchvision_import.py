@@ -22,8 +22,10 @@ def torchvision_models() -> ModuleType:
     try:
         return importlib.import_module("torchvision.models")
     except RuntimeError as error:
+        # Another cause, or the declared schemas did not help.
         if "torchvision::nms" not in str(error) or _declared:
             raise
+    # Half-imported modules would break the second import.
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
     library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -178,6 +178,7 @@ class Validation:
         """Count correct predictions, and store the state if it is the best so far."""
         correct, network = self.correct(), self._ctx.network
         self._metric("validation_accuracy", step, correct / self.total)
+        # Of equal states the earliest stays.
         if correct > self.best.correct and self._affordable():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
             self.best = Best(self.total, correct, step, epoch, tensors)

@@ -123,7 +123,9 @@ def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Cal
     bins = sort_answers(probabilities, right)
     gaps = bins.probabilities - bins.right
     raw, n, rng = bins.error_of(gaps), len(gaps), np.random.default_rng(seed)
+    # Predictions drawn from the probabilities themselves, as of a perfectly calibrated model.
     drawn = [bins.error_of(bins.probabilities - (rng.random(n) < bins.probabilities)) for _ in range(DRAWS)]
+    # Bootstrap: a draw with replacement as the number of times that each image is drawn.
     resampled = [bins.error_of(gaps * np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(DRAWS)]
     error, spread = raw - float(np.mean(drawn)), max(float(np.std(drawn)), float(np.std(resampled)))
     # Where bins are far off, chance adds nothing, and the subtracted bias is too large. Resamples

@@ -73,10 +73,12 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
         probability = (beta * z).softmax(1).mul_(z)
         mean = probability.sum(1)
         excess = float(mean.mean()) - target_logit
+        # The derivative increases, so its sign tells on which side its zero lies.
         low, high = (at, high) if excess < 0 else (low, at)
         variance = float((probability.mul_(z).sum(1) - mean.square()).mean())
         slope = beta * variance  # slope of the mean logit in x
         step = -excess / slope if slope > 0 else math.inf
+        # Bisect where Newton's step would leave the bounds.
         following = at + step if low < at + step < high else (low + high) / 2
         step, at = following - at, following
         if abs(step) < _CLOSE:

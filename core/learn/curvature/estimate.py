@@ -116,6 +116,7 @@ class _LayerSums:
 
     def __post_init__(self) -> None:
         layer, kind = self.layer, self.kind
+        # These layers have no matrix product to factor.
         if kind in ("kfac", "tkfac") and layer.form in ("norm", "bare"):
             self.kind = kind = "diagonal"
         elif kind in ("kfac", "tkfac") and layer.grouped:
@@ -136,6 +137,7 @@ class _LayerSums:
         if kind == "exact" and o * w > EXACT_NUMBERS:
             raise ValueError(f"{layer.name}: {o * w} numbers are too many for an exact block")
         like = layer.weight.detach()
+        # Sums over many examples would lose digits in half precision.
         self.dtype = torch.promote_types(like.dtype, torch.float32)
         self.sums = {
             name: torch.zeros(shape, dtype=self.dtype, device=like.device)

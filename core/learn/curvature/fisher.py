@@ -64,8 +64,10 @@ def log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Gene
     p = logits.softmax(1)
     if kind == "exact":
         eye = torch.eye(classes, dtype=p.dtype, device=p.device)
+        # √p_c, since the squares are to be weighted by p_c.
         return [p[:, c : c + 1].sqrt() * (eye[c] - p) for c in range(classes)]
     if kind == "sample":
+        # On the CPU, so that the draws are the same on every device.
         y = torch.multinomial(p.cpu(), 1, generator=generator).squeeze(1).to(p.device)
     elif kind == "predicted":
         y = p.argmax(1)

@@ -94,6 +94,7 @@ class PerSampleGradients:
             for hook in hooks:
                 hook.remove()
         used = [layer for layer in layers if layer.module in captured]
+        # No sum has changed yet, so vmap can start from here.
         if twice or any(not _as_expected(layer.module, *captured[layer.module]) for layer in used):
             return False
         outputs = [captured[layer.module][1] for layer in used]

@@ -73,6 +73,7 @@ class Group(Ranks):
         import torch.distributed as dist
 
         if device.type == "cuda":
+            # NCCL expects each process on a device of its own.
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         self._dist = dist

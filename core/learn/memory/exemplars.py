@@ -68,6 +68,7 @@ class Exemplars:
         selected = [(~torch.isin(self.labels, labels)).nonzero().squeeze(1)]
         for label, added in zip(lists, sizes, strict=True):
             rows = self._rows(label)  # old items first
+            # Old items go to even places, new ones to odd places.
             alternating = torch.cat(
                 [2 * torch.arange(len(rows) - added), 2 * torch.arange(added) + 1]
             ).argsort()

@@ -41,6 +41,7 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
             part = slice(start, min(n, start + size))
             with ctx.autocast():
                 groups = item_logits(method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part])
+                # Weighted, so that the parts add up to the mean over all items.
                 loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
             gradient = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
             total = gradient if total is None else total + gradient

@@ -55,6 +55,7 @@ def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
     if size == 0:
         return None
     used = min(size, ctx.batches * ctx.recipe.batch_size)
+    # Runs of nearly equal length, one for each batch of the epoch.
     begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
     return _inputs(ctx, exemplars, begin, end) if begin < end else None
 

@@ -175,6 +175,7 @@ class Analytic(Method):
         if WEIGHT not in own_tensors:
             return self.forward(network, x, task)
         start = network.first_class(task)
+        # The classifier has the rows of all heads, one after the other.
         rows = slice(start, start + len(network.classes_of(task)))
         return functional.linear(
             self._read(network, x, task), own_tensors[WEIGHT][rows], own_tensors[BIAS][rows]
@@ -310,6 +311,7 @@ class Analytic(Method):
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
             yield Sums.unpacked(totals), range(len(totals["counts"]))
+        # Yielded one at a time, so that only one unpacked G is in memory.
         for task in sorted(set(self._tasks()) - set(self._covered())):
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
             yield Sums.unpacked(stored), stored["rows"].tolist()
@@ -353,6 +355,8 @@ class Analytic(Method):
             return _Examples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
         # Without its only example a class has no mean, so no left-out score exists.
         rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        # The order of digests is random but fixed, so that the first ones are a reproducible
+        # sample.
         order, classes = order_by_key(rows.keys), len(sums.counts)
         judged = order[: _count_examples(JUDGED, classes)].sort().values
         choosing = torch.isin(judged, order[: _count_examples(CHOSEN_BY, classes)])
@@ -361,6 +365,7 @@ class Analytic(Method):
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
         labels = rows.classes.to(h.device)
+        # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
         return _Examples(h.double(), labels, choosing.to(h.device), excluded)
 
@@ -378,6 +383,7 @@ class Analytic(Method):
         linear = discriminant.discriminant(plain, self.hyper.prior, share)
         scores = discriminant.left_out(plain, h, examples.labels, share)
         if self.hyper.prior == "empirical":
+            # `left_out` has a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
         return _Solved(linear, examples.mask(scores))
 
@@ -386,6 +392,7 @@ class Analytic(Method):
         h, labels = examples.h, examples.labels
         strength = self.hyper.strength
         if strength is not None:
+            # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
         elif self.hyper.balanced and len(labels):
@@ -403,6 +410,7 @@ class Analytic(Method):
         weight = weight.T
         if self._is_projected:
             return _Solved(Linear(weight.contiguous(), weight.new_zeros(len(weight))), scores)
+        # The column of ones is the last: its weight is the bias.
         return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)
 
 

@@ -60,6 +60,7 @@ class DerNet(Expanding):
         newest = network.newest(old, x)
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
+        # Without old classes the auxiliary classifier has nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": task}
         auxiliary_logits = network.auxiliary(newest).float()

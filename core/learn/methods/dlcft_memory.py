@@ -100,6 +100,7 @@ def measure_task(
         main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
             diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
             ratio = _trace_ratio(network, x, task, kind, cotangents)
         change.add(x, first_order.add(x, y))
@@ -201,6 +202,7 @@ class CurvatureMemory:
             "layers": curvature.to_json(),
             "by_task": [*by_task, *([task] if fresh.diagonal else [])],
         }
+        # Cleared only now: the new tensors are made of the old ones.
         self._section.clear()
         self._section.tensors.update(tensors)
         self._section.json.update(json)
@@ -214,6 +216,7 @@ class CurvatureMemory:
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
             before = [match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms]
+            # The earlier tasks' gradient at the present weights is q + c H Δ.
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 

@@ -95,6 +95,7 @@ class Dne(Expanding):
         old = self._older(ctx, x)
         newest = network.newest(old, x, self._drops(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
+        # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": self.tuning_loss(logits, y)}
         weight, bias = self._old_head(ctx)
@@ -150,6 +151,7 @@ class Dne(Expanding):
         """Return this step's masks of stochastic depth; None without it."""
         if self.hyper.drop_path == 0:
             return None
+        # A function of seed, task and step, so that a resumed run draws the same masks.
         generator = torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step))
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)

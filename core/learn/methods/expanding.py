@@ -105,6 +105,7 @@ class Expanding(Method):
             if exemplars.size:
                 x, y = exemplar_batch(ctx, exemplars)
             with torch.no_grad():
+                # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
             return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
         if (share := exemplars_for_batch(ctx, exemplars)) is not None:

@@ -87,6 +87,7 @@ class Gem(Method):
         t = len(constraints)
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
+        # P and q are sums over parameters, so they are computed block by block within the limit.
         blocks = _blocks(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)

@@ -59,6 +59,7 @@ class L2Sp(Method):
         anchors = self._anchors(ctx)
         grads = {name: p.grad for name, p in self._pulled(ctx).items() if p.grad is not None}
         values = {name: ctx.trainable[name].detach() for name in grads}
+        # Both dicts have the same names in the same order, so that the lists correspond.
         shared_grads, new_grads = _split(grads, anchors)
         shared, new = _split(values, anchors)
         if self.hyper.alpha > 0 and shared:

@@ -110,6 +110,7 @@ class Quadratic(Method):
             return math.inf
         rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
+            # Dampening scales each gradient as it enters the momentum buffer.
             rate *= 1 - optimizer.dampening
         # A limit too large for float32 is no limit.
         steepness = rate * self.penalty_strength

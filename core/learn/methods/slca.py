@@ -86,6 +86,7 @@ class Slca(Method):
         n = len(labels)
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
         logits = ctx.network.logits(features[part]).float()[:, present]
+        # Rows of the head become columns of the classes with a Gaussian.
         y = torch.searchsorted(present, labels[part])
         return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
 

@@ -138,6 +138,7 @@ def _same(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
     x = function([value.x for value in both], *args, **kwargs)
     if all(value.dx is None for value in both):
         return Dual(x, None)
+    # Missing derivatives become zeros, since cat and stack need all of them.
     tangents = [torch.zeros_like(v.x) if v.dx is None else v.dx for v in both]
     return Dual(x, function(tangents, *args, **kwargs))
 
@@ -249,6 +250,7 @@ def _gelu(x: Any, approximate: str = "none") -> Dual:
     value = functional.gelu(x.x)
     if x.dx is None:
         return Dual(value, None)
+    # gelu'(x) = Φ(x) + x φ(x), Φ and φ of the standard normal distribution.
     below = 0.5 * (1 + torch.erf(x.x * math.sqrt(0.5)))
     density = torch.exp(-0.5 * x.x.square()) / math.sqrt(2 * math.pi)
     return Dual(value, x.dx * (below + x.x * density))
@@ -268,6 +270,7 @@ def _max_pool2d(
     )
     if x.dx is None:
         return Dual(value, None)
+    # The derivative of a maximum is that of the pixel that was chosen.
     picked = x.dx.flatten(2).gather(2, index.flatten(2)).view_as(value)
     return Dual(value, picked)
 
@@ -378,6 +381,7 @@ def _self_attention(projected: Dual, num_heads: int) -> Dual:
         return Dual(out, None)
     dq, dk, dv = heads(projected.dx)
     ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
+    # The derivative of the softmax along ds.
     dp = p * (ds - (p * ds).sum(-1, keepdim=True))
     return Dual(out, joined(dp @ v + p @ dv))
 

@@ -134,6 +134,7 @@ class GrowingNetwork(Network):
         """
         size, self._pending_size = self._pending_size, 0
         if size:
+            # Before the head's rows: the order of draws determines the weights.
             self.init_expert(self._add(size), generator)
         super().grow(task, classes, init, generator)
         if size:

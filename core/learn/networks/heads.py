@@ -53,5 +53,6 @@ def check_init(init: str) -> None:
 
 def _grown(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
     """Return a parameter with rows appended, in its device and dtype."""
+    # Concatenation copies the old rows bit for bit.
     new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])
     return nn.Parameter(new, requires_grad=old.requires_grad)

@@ -155,6 +155,7 @@ class LinearisedNetwork(Network):
             try:
                 return self.by_dual_numbers(x)
             except NoRule:
+                # Later passes need not try again.
                 self._by_jvp = True
         return self.jvp(x)
 

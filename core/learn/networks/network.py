@@ -157,6 +157,7 @@ class Network(nn.Module):
         if self.scenario == "task":
             known_classes = self.head_classes.setdefault(task, [])
             if str(task) not in self.heads:
+                # A new head goes to the device and dtype of the backbone.
                 fresh = Head(self.backbone.width)
                 like = next(self.backbone.parameters())
                 self.heads[str(task)] = fresh.to(like.device, like.dtype)

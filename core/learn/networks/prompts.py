@@ -85,6 +85,7 @@ class PromptedNetwork(Network):
         x = encoder.dropout(x + encoder.pos_embedding)
         for block, layer in enumerate(encoder.layers):
             if block < len(prompts):
+                # From the second block on, new prompts replace the outputs of the last ones.
                 patches = x[:, 1 if block == 0 else 1 + self.tokens :]
                 x = torch.cat([x[:, :1], prompts[block].expand(len(x), -1, -1), patches], dim=1)
             x = layer(x)

@@ -48,6 +48,8 @@ class TangentConv(torch.autograd.Function):
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.args
         _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
+        # The derivative is linear in dx, v and b, so their gradients are those of a convolution of
+        # x by w.
         dx, v, b = torch.ops.aten.convolution_backward(
             grad,
             x,
@@ -118,6 +120,7 @@ def _tangent(
     """Return layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
     out: Tensor | None = None
     with torch.autocast(x.device.type, enabled=False):
+        # Autocast is off, since the operands have its format already.
         if v is not None or b is not None:
             along = torch.zeros_like(w) if v is None else v.to(x.dtype)
             out = layer(x, along, None if b is None else b.to(x.dtype))

@@ -60,6 +60,7 @@ class TimmBackbone(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
         net: nn.Module = self.__dict__["_net"]
+        # timm's module is no child of this one, so `train` and `eval` do not reach it.
         net.training = self.training
         return net(x)  # type: ignore[no-any-return]
 

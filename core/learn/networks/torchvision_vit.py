@@ -74,6 +74,7 @@ class Vit(Backbone):
         if patch > image.size:
             raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
         net = torchvision_models().VisionTransformer(
+            # torchvision requires a multiple of the patch.
             image_size=image.size // patch * patch,
             patch_size=patch,
             num_layers=hyper.layers,

@@ -171,6 +171,7 @@ def _questions(
     """Yield batches, and the heads to compare on each."""
     for batch in noise:
         yield batch, list(answers.tasks)
+    # An equal number of images of each task, within the limit for all.
     share, batch_size = max(1, most // max(1, len(held_out))), max(BATCHES)
     for task, images in list(held_out.items())[:most]:
         heads: list[int | None] = [head for head in (task, None) if head in answers.tasks]
