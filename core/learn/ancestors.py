@@ -38,7 +38,7 @@ class Ancestors:
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
     def manifest(self, which: Which) -> Manifest:
-        """Return the manifest of a version.
+        """Return the manifest of the parent or base version.
 
         In the data scenario it has the model's classes from version 0 on.
         """

@@ -30,12 +30,12 @@ class NoControl:
     pending = False
 
     def take(self) -> ControlRequest | None:
-        """Return None."""
+        """Return None, since there are no requests."""
         return None
 
 
 class PipeControl:
-    """Requests from a pipe, a byte each.
+    """A control that reads requests from a pipe, a byte each.
 
     A stop outranks the others and is never dropped for them.
     """

@@ -44,7 +44,7 @@ def read_file(path: Path) -> Answers:
 
 
 def to_tensors(kept: Kept) -> dict[str, Tensor]:
-    """Return the tensors for a snapshot."""
+    """Return predictions as tensors of a snapshot, by name."""
     tensors: dict[str, Tensor] = {}
     for (version, task), answers in kept.items():
         tensors |= {

@@ -26,7 +26,7 @@ class Discrepancy(NamedTuple):
 def discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
 ) -> Discrepancy:
-    """Compare two samples.
+    """Compare two samples by MMD² and its permutation test.
 
     Args:
         x: float [m, D], m ≥ 2.
@@ -48,7 +48,7 @@ def discrepancy(
 
 
 def gaussian(points: Tensor) -> Tensor:
-    """Return the kernel of all pairs, float64 [N, N], with zeros on its diagonal."""
+    """Return the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
     # Centred points lose fewer digits in the difference of products below.
     points = points - points.mean(0)
     square = points.square().sum(1)

@@ -18,7 +18,7 @@ from core.learn.transfer import send
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
-"""Uniform numbers per image.
+"""Uniform random numbers per image.
 
 Each draw has four: the operation, its application, its strength and its direction.
 """

@@ -59,7 +59,7 @@ class Compared(NamedTuple):
 
 
 def compared(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
-    """Run both tests."""
+    """Run both tests, on features and on brightness and contrast."""
     by_features = discrepancy(one.features, other.features, generator)
     by_light = discrepancy(one.light, other.light, generator)
     return Compared(by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p)))
@@ -151,7 +151,7 @@ def _distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
 
 
 def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
-    """Return each class's rows."""
+    """Return the rows of each class, by class name."""
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)

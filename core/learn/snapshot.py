@@ -11,9 +11,14 @@ from core.protocol.snapshot import LoopState
 
 @dataclass
 class Position:
-    """Position of a run.
+    """Progress of a run.
 
-    `batch`: batches done in this epoch. `step`: optimizer steps in this task.
+    Attributes:
+        stage: stages done.
+        epoch: epochs done in this stage.
+        batch: batches done in this epoch.
+        step: optimizer steps done in this task.
+        images: images trained on in this task, repeats included.
     """
 
     stage: int = 0

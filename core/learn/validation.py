@@ -193,7 +193,7 @@ class Validation:
         return predicted is None or predicted <= budget
 
     def _record(self, step: int) -> None:
-        """Add a checkpoint to the curve."""
+        """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
         def test() -> Accuracy:
             with self._deployed():

@@ -62,7 +62,7 @@ def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
 
 
 class _LeftOut:
-    """Left-out scores for any λ.
+    """Left-out scores of class-balanced ridge regression, for any λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
     μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all

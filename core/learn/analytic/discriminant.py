@@ -19,7 +19,7 @@ from core.learn.calibration.temperature import fit_temperature
 
 Prior = Literal["uniform", "empirical"]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-"""Values of ρ to try besides that of OAS."""
+"""Shrinkages ρ to try besides that of OAS."""
 
 
 def means(sums: Sums) -> Tensor:
@@ -136,7 +136,7 @@ def left_out(sums: Sums, h: Tensor, labels: Tensor, share: float) -> Tensor:
 
 
 class _LeftOut:
-    """Left-out scores for any ρ.
+    """Left-out scores of the discriminant, for any shrinkage ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
     (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors

@@ -20,7 +20,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over examples, in float64.
+    """Sums over examples (second moments, sums by class and counts), in float64.
 
     Attributes:
         gram: G, float64 [K, K].
@@ -34,7 +34,7 @@ class Sums:
 
     @staticmethod
     def zero(features: int, classes: int, device: torch.device | None = None) -> Sums:
-        """Return the sums over no examples."""
+        """Return sums over no examples, all zeros."""
         return Sums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
             torch.zeros(features, classes, dtype=torch.float64, device=device),
@@ -47,7 +47,7 @@ class Sums:
         return int(self.counts.sum())
 
     def add(self, h: Tensor, labels: Tensor) -> None:
-        """Add examples in place.
+        """Add features and labels of examples to the sums, in place.
 
         Args:
             h: features [B, K], any float type.

@@ -113,7 +113,7 @@ def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
 
 
 def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:
-    """Return the calibration of predictions.
+    """Return the calibration error of predictions, with its interval and bins.
 
     Args:
         probabilities: float64 [N] of the predicted classes, at least one.
@@ -152,7 +152,7 @@ def sort_answers(probabilities: Floats, right: Mask) -> Sorted:
 
 
 def _bins(found: Sorted) -> list[CalibrationBin]:
-    """Summarise each bin."""
+    """Return each bin's number of images, mean probability and number of correct predictions."""
     parts = zip(
         np.split(found.probabilities, found.starts[1:]), np.split(found.right, found.starts[1:]), strict=True
     )

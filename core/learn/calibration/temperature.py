@@ -25,7 +25,7 @@ At most `MOST` images: more change the temperature by less than a hundredth. Abo
 also at most `MOST_LOGITS` logits, so that the cost does not grow with classes.
 """
 _WIDEST, _STEPS = 1e4, 60
-"""Bounds of the search.
+"""Bounds of the search for β = 1 / temperature.
 
 β lies within the factor `_WIDEST` of one over the mean gap between the two greatest logits. There
 are at most `_STEPS` steps.

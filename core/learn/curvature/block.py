@@ -81,7 +81,7 @@ class Block(ABC):
         return type(self)(**merged)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors to store.
+        """Return the block's tensors to store, by name.
 
         They are named `<field>`, and those of a factor `<field>.<name>`.
         """
@@ -100,7 +100,7 @@ class Block(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Size as stored, in bytes."""
+        """Size of the block as stored, in bytes."""
         return sum(value.nbytes for value in self._values().values())
 
     def _values(self) -> dict[str, Tensor | Factor]:
@@ -115,11 +115,11 @@ class Diagonal(Block):
     kind: ClassVar[str] = "diagonal"
 
     def columns(self, outputs: int) -> int:
-        """Return the number of columns w of `values`."""
+        """Return the number of columns w of a displacement, that of `values`."""
         return self.values.shape[1]
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return values ∘ d."""
+        """Return the product H d = values ∘ d."""
         return self.values * d
 
     def with_rows(self, outputs: int) -> Block:
@@ -127,7 +127,7 @@ class Diagonal(Block):
         return Diagonal(_padded(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Return the sum of the values."""
+        """Return the trace of H, the sum of the values."""
         return self.values.sum()
 
 
@@ -145,11 +145,11 @@ class Kfac(Block):
     kind: ClassVar[str] = "kfac"
 
     def columns(self, outputs: int) -> int:
-        """Return the size of A."""
+        """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return G d A."""
+        """Return the product H d = G d A."""
         return self.a.times(self.g.times(d.T).T)
 
     def with_rows(self, outputs: int) -> Block:
@@ -159,11 +159,11 @@ class Kfac(Block):
         )
 
     def trace(self) -> Tensor:
-        """Return tr G · tr A."""
+        """Return the trace of H, tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compress A and G; where one fits in no tier, return the diagonal of G ⊗ A."""
+        """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
         a, g = factor.compressed(self.a.dense(), limit, kernel), factor.compressed(self.g.dense(), limit)
         if a is None or g is None:
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
@@ -186,11 +186,11 @@ class TKfac(Block):
     kind: ClassVar[str] = "tkfac"
 
     def columns(self, outputs: int) -> int:
-        """Return the size of P."""
+        """Return the number of columns w of a displacement, the size of P."""
         return self.p.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return Q d P / δ."""
+        """Return the product H d = Q d P / δ."""
         return self.p.times(self.q.times(d.T).T / self._divisor)
 
     def with_rows(self, outputs: int) -> Block:
@@ -200,11 +200,12 @@ class TKfac(Block):
         return TKfac(self.p, factor.dense(_padded(self.q.dense(), outputs)), self.delta)
 
     def trace(self) -> Tensor:
-        """Return tr P · tr Q / δ."""
+        """Return the trace of H, tr P · tr Q / δ."""
         return self.p.trace() * (self.q.trace() / self._divisor)
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compress P and Q; where one fits in no tier, return the diagonal of Q ⊗ P / δ."""
+        """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
+        δ."""
         p, q = factor.compressed(self.p.dense(), limit, kernel), factor.compressed(self.q.dense(), limit)
         if p is None or q is None:
             return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
@@ -224,15 +225,15 @@ class Exact(Block):
     kind: ClassVar[str] = "exact"
 
     def columns(self, outputs: int) -> int:
-        """Return the size of the matrix over the number of rows."""
+        """Return the number of columns w of a displacement: the matrix's size over its rows."""
         return self.matrix.shape[0] // outputs
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return the matrix times vec(d), in the shape of d."""
+        """Return the product H d: the matrix times vec(d), in the shape of d."""
         return (self.matrix @ d.flatten()).view_as(d)
 
     def trace(self) -> Tensor:
-        """Return the trace of the matrix."""
+        """Return the trace of H."""
         return self.matrix.trace()
 
 
@@ -247,11 +248,11 @@ class Gram(Block):
     kind: ClassVar[str] = "gram"
 
     def columns(self, outputs: int) -> int:
-        """Return the size of A."""
+        """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return d A."""
+        """Return the product H d = d A."""
         return self.a.times(d)
 
     def trace(self) -> Tensor:
@@ -259,7 +260,7 @@ class Gram(Block):
         return self.a.trace()
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compress A. Raises ValueError when A fits in no tier of `limit` bytes."""
+        """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
         a = factor.compressed(self.a.dense(), limit)
         if a is None:
             raise ValueError(f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes")
@@ -277,11 +278,11 @@ class Channels(Block):
     kind: ClassVar[str] = "channels"
 
     def columns(self, outputs: int) -> int:
-        """Return the number of columns w of the blocks."""
+        """Return the number of columns w of a displacement, that of the blocks."""
         return self.blocks.shape[2]
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Return each output's block times its row of d."""
+        """Return the product H d: each output's block times its row of d."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
     def with_rows(self, outputs: int) -> Block:
@@ -289,7 +290,7 @@ class Channels(Block):
         return Channels(_padded(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Return the sum of the blocks' traces."""
+        """Return the trace of H, the sum of the blocks' traces."""
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 

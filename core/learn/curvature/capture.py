@@ -42,7 +42,7 @@ class CapturedPass:
     """A forward pass: `outputs` [B, C] with their graph, and the input of each layer that ran."""
 
     def __init__(self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor) -> None:
-        """Run the pass on x [B, …].
+        """Run one forward pass on x [B, …] and record it.
 
         Raises ValueError when a layer runs twice, on rows that are no examples, or on an input that
         is changed in place afterwards.

@@ -51,7 +51,7 @@ class CurvatureEstimator:
         self.n = 0
 
     def add(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
-        """Add examples x [B, …].
+        """Add the statistics of examples x [B, …] to the sums.
 
         Args:
             x: a batch of inputs.
@@ -159,7 +159,7 @@ class _LayerSums:
         self.sums["a"] += rows.T @ rows / positions
 
     def add_probe(self, a: Tensor, g: Tensor) -> None:
-        """Add one probe.
+        """Add the statistics of one probe to the sums.
 
         Args:
             a: the layer's input, as captured.

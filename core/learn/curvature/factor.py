@@ -75,7 +75,7 @@ class Factor(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Size as stored, in bytes."""
+        """Size of the factor as stored, in bytes."""
         return sum(t.nbytes for t in self.to_tensors().values())
 
 
@@ -95,7 +95,7 @@ class Dense(Factor):
         return self.matrix.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
-        """Return x times the matrix."""
+        """Return the product of x and the matrix."""
         return x.to(self.matrix.dtype) @ self.matrix
 
     def diagonal(self) -> Tensor:
@@ -127,7 +127,7 @@ class Dense(Factor):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(Factor):
-    """U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal.
+    """A low-rank factor U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal.
 
     Trace and diagonal are those of F.
     """
@@ -143,7 +143,7 @@ class LowRank(Factor):
         return self.vectors.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
-        """Return x U diag(values) Uᵀ + x diag(rest)."""
+        """Return the product x F = x U diag(values) Uᵀ + x diag(rest)."""
         x = x.to(self.rest.dtype)
         return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
 
@@ -152,11 +152,11 @@ class LowRank(Factor):
         return _diagonal(self.vectors, self.values) + self.rest
 
     def dense(self) -> Tensor:
-        """Return U diag(values) Uᵀ + diag(rest)."""
+        """Return F as a matrix, U diag(values) Uᵀ + diag(rest)."""
         return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return vectors, values and rest."""
+        """Return the stored tensors: vectors, values and rest."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
 
     def _merged(self, other: Factor, share: float) -> Factor:
@@ -183,7 +183,7 @@ class LowRank(Factor):
 
 @dataclass(frozen=True, eq=False)
 class Uncorrelated(Factor):
-    """channels [c, c] ⊗ I over the `kernel` pixels of a convolution.
+    """A factor channels [c, c] ⊗ I over the `kernel` pixels of a convolution.
 
     channels is the mean of F's blocks over pixels, which preserves the trace. `corner` [1] is the
     entry of a bias column after the c · kernel columns; None without a bias.
@@ -212,7 +212,7 @@ class Uncorrelated(Factor):
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
     def dense(self) -> Tensor:
-        """Return channels ⊗ I, with the corner appended."""
+        """Return F as a matrix: channels ⊗ I, with the corner appended."""
         eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
         pixels = torch.kron(self.channels, eye)
         if self.corner is None:
@@ -222,7 +222,7 @@ class Uncorrelated(Factor):
         return padded
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return channels, kernel and, with a bias, the corner."""
+        """Return the stored tensors: channels, kernel and, with a bias, the corner."""
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 

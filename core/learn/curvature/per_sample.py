@@ -38,7 +38,7 @@ class PerSampleGradients:
     """
 
     def __init__(self, network: nn.Module, forward: Forward, names: Iterable[str], size: Size) -> None:
-        """Set up zero sums.
+        """Set up zero sums for the chosen parameters.
 
         Args:
             network: in eval mode.
@@ -74,7 +74,7 @@ class PerSampleGradients:
     def _by_layer(
         self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
     ) -> bool:
-        """Add by closed forms.
+        """Add a batch's sizes by closed forms of the layers.
 
         Returns false, with nothing added, if a layer ran twice or on wrong shapes.
         """

@@ -25,9 +25,9 @@ class Slice:
     images: int = 0
 
     def rows(self, count: int) -> slice:
-        """Return the slice's rows of `count`.
+        """Return the range of the slice's rows among `count` rows.
 
-        They are contiguous, and as many in each slice; earlier slices have one more where needed.
+        Ranges are contiguous and equally long; earlier slices have one more where needed.
         """
         each, more = divmod(count, self.of)
         begin = self.number * each + min(self.number, more)
@@ -52,7 +52,7 @@ class Slice:
 
 
 WHOLE = Slice()
-"""The whole batch."""
+"""The only slice of an uncut batch."""
 
 
 def count_slices(shards: int, images: int) -> int:

@@ -143,7 +143,7 @@ def cut(batch: Batch, part: Slice) -> Batch:
 def _flat(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
-    """Return the vector of one slice.
+    """Return the flat vector of one slice: gradients, flags, loss, request and rows.
 
     rows: tensors [n_s, …], padded with zeros to `widest` rows so that all slices have one length.
     """

@@ -108,7 +108,7 @@ class AnalyticHyper(Strict):
 
 @register
 class Analytic(Method):
-    """The method `analytic`.
+    """The method `analytic`: a closed-form classifier on frozen features.
 
     Classes are numbered over all heads. With a single head they are its rows.
     """

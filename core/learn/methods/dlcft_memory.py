@@ -136,7 +136,7 @@ class CurvatureMemory:
 
     @property
     def diagonal_coupling(self) -> float:
-        """The coupling of the tasks' own diagonals."""
+        """The coupling of the tasks' own diagonals; 1 before the first update."""
         return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
@@ -334,7 +334,7 @@ class _OutputChange:
 def _health(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
-    """Return metrics of a task's end by name."""
+    """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
     return {
         "end_gradient_norm": float(norm),

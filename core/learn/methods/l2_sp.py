@@ -55,7 +55,7 @@ class L2Sp(Method):
     hyper: L2SpHyper
 
     def penalty_grads(self, ctx: Context) -> None:
-        """Add alpha (w_S - w⁰_S) and beta w_N."""
+        """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._anchors(ctx)
         grads = {name: p.grad for name, p in self._pulled(ctx).items() if p.grad is not None}
         values = {name: ctx.trainable[name].detach() for name in grads}

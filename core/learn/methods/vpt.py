@@ -54,7 +54,7 @@ class Vpt(Method):
     hyper: VptHyper
 
     def build(self, network: Network) -> Network:
-        """Return the prompted network.
+        """Return the network with prompts.
 
         Raises DataError when the model has prompts of another number or kind.
         """

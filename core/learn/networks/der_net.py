@@ -31,11 +31,11 @@ class ParallelNetwork(GrowingNetwork):
         return {"family": self.family, "experts": len(self.experts)}
 
     def make_expert(self, size: int) -> nn.Module:
-        """Return another backbone."""
+        """Return another backbone as the next expert."""
         return copy.deepcopy(self.backbone)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Copy the weights of the expert before it."""
+        """Copy the weights of the previous expert into a new one."""
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 

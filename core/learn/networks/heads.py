@@ -46,7 +46,7 @@ class Head(nn.Module):
 
 
 def check_init(init: str) -> None:
-    """Raise ValueError for an unknown init."""
+    """Raise ValueError for an unknown initialisation of head rows."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 

@@ -95,7 +95,7 @@ class LinearisedNetwork(Network):
         return digest.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in.
+        """Copy all stored parts into the network.
 
         Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
         """

@@ -92,12 +92,11 @@ class Network(nn.Module):
         """
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, channels, size, size] to [B, width].
+        """Map images [B, channels, size, size] to features [B, width].
 
-        `task` matters in families with features per task.
-
-        Features [B, width] in place of images are returned unchanged. Features with several readers
-        are thus computed once (`core/learn/features.py`, `core/learn/held_out_features.py`).
+        `task` matters in families with features per task. Features [B, width] in place of images
+        are returned unchanged. Features with several readers are thus computed once
+        (`core/learn/features.py`, `core/learn/held_out_features.py`).
         """
         return x if x.dim() == 2 else self.backbone(x)
 
@@ -201,7 +200,7 @@ class Network(nn.Module):
         return moving & {name for name, _ in self.named_parameters()}
 
     def part_names(self) -> dict[str, list[str]]:
-        """Return part name → state-dict names.
+        """Return each part's state-dict names, by part name.
 
         Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
         """
@@ -227,7 +226,7 @@ class Network(nn.Module):
         }
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in.
+        """Copy all stored parts into the network.
 
         Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
@@ -244,7 +243,10 @@ class Network(nn.Module):
         self._load(parts, backbone_parts)
 
     def _load(self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]) -> None:
-        """Copy the expected parts in, and no others. Raises ValueError as `load_parts` does."""
+        """Copy parts into the network, which must be exactly those in `wanted`.
+
+        Raises ValueError as `load_parts` does.
+        """
         for part in parts:
             if part not in wanted:
                 raise ValueError(f"unknown part {part}")

@@ -25,7 +25,7 @@ from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_defau
 
 @dataclass(frozen=True)
 class ArchitectureInfo:
-    """One architecture.
+    """An entry of the list of architectures.
 
     `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta
     device; `rule` fills it; None: the backbone draws its first weights itself. `min_size`: of the

@@ -44,7 +44,7 @@ class TangentConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradients by dx, v and b."""
+        """Return the gradients by dx, v and b; None for the other arguments."""
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.args
         _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
@@ -83,7 +83,7 @@ class TangentLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradients by dx, v and b."""
+        """Return the gradients by dx, v and b; None for the other arguments."""
         x, w = ctx.saved_tensors
         _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
         rows = grad.flatten(0, -2)
@@ -109,7 +109,7 @@ class MaskedTangent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradient by dx."""
+        """Return the gradient by dx; None for the other arguments."""
         (value,) = ctx.saved_tensors
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 

@@ -35,13 +35,13 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 @cache
 def table() -> PretrainedTable:
-    """Return all weights as they are stored."""
+    """Return the table of all weights, as stored in `timm_weights.json`."""
     value: PretrainedTable = json.loads(_FILE.read_bytes())
     return value
 
 
 def pretrained(name: str) -> Pretrained:
-    """Return the properties of pretrained weights.
+    """Return the properties of pretrained weights by timm's name.
 
     Raises:
         ValueError: timm has no weights of this name, or none that can be built; it names the

@@ -48,7 +48,7 @@ class Answers(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs."""
+        """Names of the graph's outputs, in their order."""
         names = [output_name(task) for task in self.tasks]
         return names if self.sure_from is None else names + [sure_name(task) for task in self.tasks]
 

@@ -49,7 +49,7 @@ Run = Callable[[Images], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check.
+    """Result of comparing a graph with its version.
 
     Attributes:
         max_difference: largest difference of a probability.

@@ -16,7 +16,7 @@ from core.learn.onnx.answers import Answers
 from core.protocol.export_job import GRAPH, GRAPH_DATA, INPUT, OPSET
 
 BATCH = "batch"
-"""Name of the dynamic dimension."""
+"""Name of the dynamic dimension, the number of images."""
 EXTERNAL_FROM_BYTES = 1_900_000_000
 """Bytes of weights above which all are in a file of their own.
 

@@ -33,7 +33,7 @@ class NamedOptimizer:
         rollback: Sequence[Anchored] = (),
         warn: Callable[[str], None] = warnings.warn,
     ) -> None:
-        """Build the optimizer.
+        """Build the optimizer for a stage of training.
 
         Args:
             recipe: the optimizer's part of the recipe.

@@ -116,7 +116,7 @@ class Olor:
 
 
 def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
-    """Return iota of layer i of 0 … n. A single layer (n = 0) has iota1."""
+    """Return iota, the rollback share, of layer i of 0 … n. A single layer (n = 0) has iota1."""
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
@@ -124,7 +124,7 @@ def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
 def layer_iotas(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
-    """Return iota by parameter name, for trainable parameters of the backbone.
+    """Return iota, the rollback share, by parameter name, for the trainable backbone.
 
     Args:
         names: all trainable parameters, in network order.
@@ -136,7 +136,7 @@ def layer_iotas(
 
 
 def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
-    """Return iota of each trainable layer of the backbone, from the first on.
+    """Return iota, the rollback share, of each trainable backbone layer, from the first on.
 
     The arguments are those of `layer_iotas`.
     """

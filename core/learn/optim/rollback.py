@@ -89,7 +89,7 @@ def _that_move_the_backbone(stages: Sequence[StageSteps]) -> list[StageSteps]:
 
 
 def _rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
-    """Return lr / peak lr of every step."""
+    """Return the learning rate of every step, as a share of the peak rate."""
     return [
         rate_factor(recipe.optimizer, step, stage.steps) for stage in stages for step in range(stage.steps)
     ]

@@ -31,7 +31,7 @@ class ChainOutputs:
 
 
 def run_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
-    """Run all experts once, for x [B, C, S, S]."""
+    """Run all experts once on images x [B, C, S, S], and return their outputs."""
     outputs = ChainOutputs()
     for expert in experts:
         outputs = run_expert(expert, outputs, x)

@@ -41,7 +41,7 @@ class Sizes:
 
 
 class Mlp(nn.Module):
-    """Mixing in the first expert."""
+    """Mixing of channels in the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: Sizes) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class Mlp(nn.Module):
         self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Map [B, N, d] to hidden [B, N, γ d]; other heads are not read."""
+        """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
         return self.inner(own)  # type: ignore[no-any-return]
 
     def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
-        """Map hidden [B, N, γ d] to [B, N, d]."""
+        """Map hidden channels [B, N, γ d] back to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
 
@@ -103,14 +103,14 @@ class Layer(nn.Module):
         return token + _drop_path(self.attention(both, both[:, :1]), drop)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Return o [B, N, γ d].
+        """Return the hidden heads o [B, N, γ d] of the mixing.
 
         own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
         return functional.gelu(self.mixing.hidden(own, heads))
 
     def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
-        """Return r [B, N, d].
+        """Return the layer's output r [B, N, d] from its hidden heads.
 
         own: o. hidden: o of every expert up to this one, in order.
         """
@@ -132,7 +132,7 @@ class Expert(nn.Module):
         self.norm = nn.LayerNorm(self.width, EPSILON)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Map [B, channels, size, size] to [B, N, d]."""
+        """Map images [B, channels, size, size] to embedded patches [B, N, d]."""
         return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
 
     def feature(self, r: Tensor) -> Tensor:
@@ -191,5 +191,5 @@ def _heads(y: Tensor, channels: int) -> Tensor:
 
 
 def _drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
-    """Multiply a branch by one number per image."""
+    """Multiply a branch by one number per image, for stochastic depth."""
     return branch if drop is None else branch * drop[:, None, None]

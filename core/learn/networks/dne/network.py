@@ -55,7 +55,7 @@ class ExpandedNetwork(GrowingNetwork):
         return Expert(size, sum(e.heads for e in self.chain()), self.backbone.sizes)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Draw its first weights from the generator."""
+        """Draw a new expert's first weights from the generator."""
         fill(expert, expert_rule, generator)
 
     def packed(self) -> Packed:

@@ -118,16 +118,25 @@ class _Layer:
         return [self._split(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
 
     def attended(self, r: Tensor, seen: Tensor) -> Tensor:
-        """Return s. seen: [B, G k, tokens, D]."""
+        """Return s [G, B, tokens, d], the sum of the residual and the attention's output.
+
+        seen: attended values [B, G k, tokens, D].
+        """
         by_expert = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
     def hidden(self, own: Tensor, sources: Tensor) -> Tensor:
-        """Return o. own: LN2(s); sources: [B N, H, D] of all experts."""
+        """Return the hidden heads o of the mixing.
+
+        own: LN2(s); sources: [B N, H, D] of all experts.
+        """
         return functional.gelu(self._inner(own, sources))
 
     def mixed(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
-        """Return r. own: o; sources: [B N, H, γ D] of all experts."""
+        """Return the layer's output r.
+
+        own: o; sources: [B N, H, γ D] of all experts.
+        """
         return s + self._outer(own, sources)
 
     def sources(self, y: Tensor) -> Tensor:
@@ -276,5 +285,5 @@ def _by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
 
 
 def _turned(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """Regroup from layer, then expert, to expert, then layer."""
+    """Regroup outputs from layer, then expert, to expert, then layer."""
     return [list(of) for of in zip(*found, strict=True)]

@@ -17,7 +17,7 @@ class SpatialAttention(nn.Module):
     """
 
     def __init__(self, heads: int, head_dim: int, grid: int | None, local: bool = False) -> None:
-        """Set up the layers.
+        """Set up the attention's layers.
 
         `grid`: patches a side for gated attention; None: plain. `local`: see `init_as_convolution`.
         """
