@@ -1,10 +1,9 @@
-"""A temperature that turns logits into calibrated probabilities (Guo et al.
+"""A temperature that turns logits into calibrated probabilities.
 
-2017, arXiv 1706.04599).
-
-Logits are divided by it before the softmax. The mean cross-entropy of β · logits is convex in β = 1
-/ temperature: its derivative is zero at one place. Newton's method finds it, in log β and between
-bounds that close in, since each step costs a softmax of all logits.
+Guo et al. 2017, arXiv 1706.04599. Logits are divided by it before the softmax. The mean
+cross-entropy of β · logits is convex in β = 1 / temperature: its derivative is zero at one place.
+Newton's method finds it, in log β and between bounds that close in, since each step costs a softmax
+of all logits.
 
 The target of an image is its class with the weight (n + 1) / (n + 2), after Platt (1999) for n
 images. Without that, held-out images that are all classified correctly would require a probability

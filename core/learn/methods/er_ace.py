@@ -1,9 +1,9 @@
 """Experience replay with an asymmetric loss: new images compete with their batch's classes alone.
 
 Replayed images compete with all classes. Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain
-replay the first steps on new classes push the old classes' logits down for every new image, and the
-features of old classes move with them. Here new images have no influence on the logits of old
-classes.
+replay the first steps on new classes push the old classes' logits down for every new image. The
+features of old classes move with them. Here the loss of new images leaves out the classes that are
+not in their batch.
 """
 
 from __future__ import annotations

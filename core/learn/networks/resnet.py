@@ -1,10 +1,9 @@
-"""ResNets for small images: ResNet-20 (He et al.
+"""ResNets for small images: ResNet-20 and the slim ResNet-18 of GEM's protocols.
 
-2015) and the slim ResNet-18 of GEM's protocols.
-
-3x3 stem without pooling, stages of two-convolution blocks, global average pooling. No operation is
-in place, so that per-sample gradients, jvp and hooks see every activation. Activations are modules,
-which edits can replace. The stem belongs to the first stage.
+He et al. 2015; Lopez-Paz & Ranzato 2017. 3x3 stem without pooling, stages of two-convolution
+blocks, global average pooling. No operation is in place, so that per-sample gradients, jvp and
+hooks see every activation. Activations are modules, which edits can replace. The stem belongs to
+the first stage.
 """
 
 from __future__ import annotations
