@@ -152,7 +152,7 @@ class _LeftOut:
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
-        # share of r rᵀ removed from Σ
+        # The share of r rᵀ removed from Σ.
         self._lost = self._n / (self._n - 1).clamp(min=1) / max(freedom - 1, 1)
         rescale = freedom / max(freedom - 1, 1)
         self._values = rescale * values.clamp(min=0)

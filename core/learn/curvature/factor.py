@@ -283,7 +283,7 @@ def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | N
         return dense(matrix, "packed")
     if triangle * 2 <= limit:
         return dense(matrix, "packed bf16")
-    # bytes: r vectors, r values and a diagonal
+    # Room for r vectors, r values and a diagonal.
     rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
         return low_rank(matrix, rank)

@@ -133,7 +133,7 @@ def _same(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
     if isinstance(first, Dual):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
         return Dual(function(first.x, *args, **kwargs), dx)
-    # for cat and stack
+    # The functions cat and stack take a list.
     both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]
     x = function([value.x for value in both], *args, **kwargs)
     if all(value.dx is None for value in both):

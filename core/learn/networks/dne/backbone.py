@@ -15,11 +15,12 @@ STAGES = 4
 
 
 class DneHyper(BaseModel):
-    """Hyper-parameters of `dne`: `heads` of `head_dim` channels at first, in `layers` layers.
+    """Hyper-parameters of `dne`: sizes of the first expert.
 
-    The last layer attends from a class token. `expansion`: hidden channels per channel.
-    `attention`: of patches, gated by positions ("gpsa") or plain ("mhsa"). `patch`: pixels a side;
-    null: 4 up to 32-pixel images, 8 up to 64 and 16 above.
+    It has `heads` of `head_dim` channels in `layers` layers. The last layer attends from a class
+    token. `expansion`: hidden channels per channel. `attention`: of patches, gated by positions
+    ("gpsa") or plain ("mhsa"). `patch`: pixels a side; null: 4 up to 32-pixel images, 8 up to 64
+    and 16 above.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -27,9 +27,9 @@ from core.learn.networks.dne.task_attention import TaskAttention
 
 
 def packing_is_faster(device: torch.device) -> bool:
-    """Return true where packing experts speeds up training: on CUDA.
+    """Return true on devices where experts are packed in training: CUDA.
 
-    Launching small operations dominates the time there. With five experts of 12, 1, 1, 1 and 1
+    Launching small operations takes most of the time there. With five experts of 12, 1, 1, 1 and 1
     heads a pass has 311 operations instead of 1,391; the saving on CUDA is not measured yet. On a
     CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see `bench.methods.dne_cost`.
     """
@@ -45,7 +45,7 @@ class Packed:
     @torch.no_grad()
     def __init__(self, experts: Sequence[Expert]) -> None:
         """Pack the first experts of a chain; there may be none."""
-        # the first mixes by an MLP
+        # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_Stack(list(of)) for _, of in alike]
         self._attentions = [_Attention([layer.attention for layer in of]) for of in _by_layer(experts)]
