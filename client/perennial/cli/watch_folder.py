@@ -118,7 +118,7 @@ def watch_folder(
 
 @dataclass
 class Sent:
-    """A batch that is under way, as it was when it was sent. is_wait_reported: whether it was told that its base is missing."""
+    """A batch under way, as it was when sent. is_wait_reported: its missing base has been reported."""
 
     batch: Found
     handle: JobHandle
