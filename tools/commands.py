@@ -7,6 +7,7 @@ pyproject.toml under `perennial.commands`; modules are loaded when their command
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -79,8 +80,15 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
 @click.option("--verify", is_flag=True, help="Read every object and compare its digest.")
 @click.option("--repair", is_flag=True, help="Repair what is safe to repair.")
 @JSON
-def check(verify: bool, repair: bool, is_json: bool) -> int:
+@click.argument("paths", nargs=-1, metavar="")
+def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> int:
     """Compare database and store; ends with 1 where something differs."""
+    if paths:
+        batch = shlex.quote(paths[0])
+        raise click.UsageError(
+            "`perennial check` compares database and store of the service, and takes no path. "
+            f"To look at a batch without learning it: perennial submit MODEL {batch} --check"
+        )
     return _housekeeping("check", *_flags(verify=verify, repair=repair, json=is_json))
 
 

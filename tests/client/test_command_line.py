@@ -271,7 +271,7 @@ def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, we
 
 
 def test_a_version_is_downloaded_whole_or_unpacked(capsys: Said, birds: str, tmp_path: Path) -> None:
-    found = asked(capsys, "download", birds, "--version", "1")
+    found = asked(capsys, "download", birds, "1")
     assert Path(found["path"]).stat().st_size == found["bytes"]
     assert found["path"] == "birds-1.zip" and len(found["sha256"]) == 64
     unpacked = asked(capsys, "download", birds, "-v", "1", "--layout", "files", "-o", "out")
@@ -279,6 +279,11 @@ def test_a_version_is_downloaded_whole_or_unpacked(capsys: Said, birds: str, tmp
     assert "image_file.py" in names  # the service's reader, and the modules beside it
     others = [name for name in names if not name.startswith("image_file")]
     assert others == ["README.md", "config.json", "model.safetensors"]
+
+
+def test_a_download_of_two_versions_at_once_is_wrong_usage(capsys: Said, birds: str) -> None:
+    assert run(["download", birds, "1", "--version", "2"]) == 2
+    assert "Name one." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -109,6 +109,17 @@ def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> 
         config.checked_url(url)
 
 
+def test_login_takes_the_address_as_an_argument(service: stub.Stub) -> None:
+    assert run(["login", f"{service.url}/ui/models/birds", "--key", "pk_x"]) == 0
+    assert config.profiles()["default"]["url"] == service.url
+
+
+def test_login_with_two_addresses_is_wrong_usage(capsys: Said, service: stub.Stub) -> None:
+    assert run(["login", service.url, "--url", "https://other.example", "--key", "pk_x"]) == 2
+    assert "Name one." in capsys.readouterr().err
+    assert config.profiles() == {}
+
+
 def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
     detail = "Unknown key: send `Authorization: Bearer pk_…`."
     with stub.answering(lambda _: stub.problem(401, "not-authenticated", detail)) as service:

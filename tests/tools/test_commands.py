@@ -131,6 +131,12 @@ def test_check_sweep_backup_and_restore_pass_on_what_was_said(
     assert run(commands.restore, str(tmp_path / "copy")).return_value == 0
 
 
+def test_check_of_a_path_names_the_command_that_looks_at_a_batch() -> None:
+    outcome = CliRunner().invoke(commands.check, ["my week.zip", "--verify"])
+    assert outcome.exit_code == 2
+    assert "perennial submit MODEL 'my week.zip' --check" in outcome.output
+
+
 def test_serve_says_its_options_as_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, str] = {}
     monkeypatch.setattr("worker.launcher.main", lambda: seen.update(os.environ) or 0)

@@ -38,6 +38,7 @@ SIZE = _Size()
 
 @command("download", short_help="Fetch a version as a verified zip.")
 @click.argument("model")
+@click.argument("version_argument", metavar="[VERSION]", required=False)
 @VERSION
 @click.option(
     "--output",
@@ -52,13 +53,24 @@ SIZE = _Size()
     "--max-size", type=SIZE, metavar="SIZE", help="Bytes that it may have, such as 500MB; default: 16GiB."
 )
 def download(
-    shell: Shell, model: str, version: str, output: str | None, form: str, layout: str, max_size: int | None
+    shell: Shell,
+    model: str,
+    version_argument: str | None,
+    version: str,
+    output: str | None,
+    form: str,
+    layout: str,
+    max_size: int | None,
 ) -> None:
     """Fetch a version and verify its sha256. Repeat the command to resume an interrupted download.
 
     --layout files unpacks it; --layout triton writes MODEL/VERSION/model.onnx with its config.pbtxt
     and labels for Triton Inference Server, and therefore uses the format onnx.
     """
+    if version_argument is not None:
+        if version not in ("production", version_argument):
+            raise click.UsageError("There are two versions: VERSION and --version. Name one.")
+        version = version_argument
     client = shell.client()
     number = _number(client.versions.retrieve(model, version).number, version)
     if layout == "triton":

@@ -23,13 +23,14 @@ KEYS_PAGE = "/ui/admin/keys"
 
 
 @command("login", short_help="Keep the address of a service and a key to it.")
+@click.argument("address", metavar="[URL]", required=False)
 @click.option("--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input.")
 @click.option(
     "--browser/--no-browser",
     default=None,
     help="Open the page on which keys are made; default: where a key is asked for and there is a browser.",
 )
-def login(shell: Shell, key: str | None, browser: bool | None) -> None:
+def login(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
     """Store the URL of a service and a key, after trying both.
 
     The URL is that of the service or of one of its pages, such as
@@ -38,7 +39,9 @@ def login(shell: Shell, key: str | None, browser: bool | None) -> None:
     read.
     """
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE
-    url = config.checked_url(shell.url or _asked_url(profile))
+    if address and shell.url and address != shell.url:
+        raise click.UsageError("There are two addresses: URL and --url. Name one.")
+    url = config.checked_url(address or shell.url or _asked_url(profile))
     if browser or (browser is None and key is None and sys.stdin.isatty() and has_browser()):
         page = f"{url}{KEYS_PAGE}"
         complain(f"Administrators make keys at {page}")
