@@ -75,7 +75,7 @@ def _sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
 def _section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"perennial {name}")
     shown = [one for one in command.params if one.name not in COMMON]
-    usage = [piece for one in command.params for piece in one.get_usage_pieces(context)]
+    usage = [piece for one in command.params for piece in one.get_usage_pieces(context) if piece]
     options = " [OPTIONS]" if any(isinstance(one, click.Option) for one in shown) else ""
     yield f"### perennial {name}"
     yield ""
