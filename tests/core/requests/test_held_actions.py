@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.requests.held_actions import GENTLE, PLAIN, WITH_IMAGES, list_held_actions
+from core.requests.held_actions import GENTLE, PLAIN, SLOW, WITH_IMAGES, list_held_actions
 from tests.learning_catalogue import catalogue
 
 HERE = {"train_sha256": "a", "train_deleted_at": None, "data_deleted_at": None, "archive_key": None}
@@ -23,7 +23,7 @@ def listed(
     check = {"name": failed, "passed": False, "tasks": lost or []}
     recipe = {"method": {"name": job.pop("method", "finetune")}, "epochs": 4, "depth": job.pop("depth", 5)}
     found = list_held_actions(
-        SimpleNamespace(id="mdl_1", allow_lost_classes=False),  # type: ignore[arg-type]
+        SimpleNamespace(id="mdl_1", scenario=job.pop("scenario", "class"), allow_lost_classes=False),  # type: ignore[arg-type]
         job.pop("task", task(3)),
         SimpleNamespace(number=4, gate={"checks": [check]}),  # type: ignore[arg-type]
         SimpleNamespace(id="job_1", recipe=recipe, recipe_override=job.pop("override", {})),  # type: ignore[arg-type]
@@ -37,7 +37,8 @@ def listed(
     ("given", "first"),
     [
         ({"failed": "class_lost"}, ("retry", {"recipe": GENTLE})),
-        ({"failed": "forgotten", "method": "er"}, ("retry", {"recipe": {"depth": 1}})),
+        ({"failed": "forgotten", "method": "er"}, ("retry", {"recipe": SLOW})),
+        ({"failed": "forgotten", "method": "er", "scenario": "task"}, ("retry", {})),
         ({"failed": "forgotten", "override": {"epochs": 9}}, ("retry", {"recipe": {}})),
         (
             {"failed": "forgotten", "override": {"data_report": "warn"}},
