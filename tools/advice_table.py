@@ -257,10 +257,11 @@ makes it, a page its button. They are made from one source (`core/steps.py`). *F
 advice says, as it is, and shows that it helps; where there is none, the reason. What asks for nothing tells of
 something that a person may want to know. `python -m tools.advice_table` writes this page.
 
-What the first request for a held version brings, in mean accuracy over two batches of two digits (an `mlp` of 16 units, one run
-each, `tests/e2e/test_first_advice.py`): the model's own recipe in place of the batch's .50 → .91; the head alone by `lwf` after
-fine-tuning .50 → .66; `slca` after `er` with two kept images .53 → .69. Rebalancing the next batch, as a biased head is advised:
-.25 → .81; going back from collapsed features: .17 → .96 (`tests/e2e/test_advice_followed.py`).
+What the first request for a held version brings, in mean accuracy over two batches of two digits (an `mlp` of 16
+units, one run each, `tests/e2e/test_first_advice.py`): the model's own recipe in place of the batch's .50 → .91; the
+head alone by `lwf` after fine-tuning .50 → .66; `slca` after `er` with two kept images .53 → .69. Rebalancing the
+next batch, as a biased head is advised: .25 → .81; going back from collapsed features: .17 → .96
+(`tests/e2e/test_advice_followed.py`).
 
 | advice | when | API | command line | page | followed |
 | --- | --- | --- | --- | --- | --- |"""
