@@ -19,7 +19,8 @@ WITH_IMAGES = ("er", "er-ace", "der", "der++", "gem", "a-gem")
 """Methods that learn from kept images too."""
 GENTLE: RecipePatch = {"method": {"name": "lwf"}, "depth": 1}
 """Learn the head alone, held to what the version before answers."""
-HEAD_ALONE: RecipePatch = {"depth": 1}
+SLOW: RecipePatch = {"method": {"name": "slca"}}
+"""Learn the backbone slowly, and align the head with what is known of earlier classes; not in the task scenario."""
 MORE = 5
 """Times as many epochs for a version that learned too little."""
 _MOST_EPOCHS = 10_000
@@ -84,11 +85,14 @@ def _mend(
     if failed <= _WEAK:
         patch: RecipePatch = {"epochs": min(MORE * epochs, _MOST_EPOCHS)}
         title = f"Learn task {task.number} again in {MORE} times as many epochs"
-    elif depth == 1:
-        return []
-    else:
-        patch = GENTLE if method in PLAIN else HEAD_ALONE
+    elif method in PLAIN and depth > 1:
+        patch = GENTLE
         title = f"Learn task {task.number} again in the head alone, which changes less"
+    elif method in WITH_IMAGES and model.scenario != "task":
+        patch = SLOW
+        title = f"Learn task {task.number} again by slca, which changes less"
+    else:
+        return []
     return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})]
 
 

@@ -131,7 +131,7 @@ def test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted(si
     assert task.standing == "learned" and not any(
         said in text for text in task.warnings
     )  # a person has seen it
-    assert any(said in one["text"] for one in report(task)["findings"])
+    assert any(said in one.text for one in report(task).findings)
 
     first, second = site.traces(1), site.traces(2)
     assert first and second

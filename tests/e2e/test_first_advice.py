@@ -44,6 +44,7 @@ def accuracy(client: Rest, model: str, version: int) -> float:
     [
         ("own", REPLAY, FORGETS, {}),
         ("gentle", FORGETS, None, {"method": {"name": "lwf"}, "depth": 1}),
+        ("few", {**REPLAY, "method": {"name": "er", "buffer": 2}}, None, {"method": {"name": "slca"}}),
     ],
 )
 def test_a_version_that_forgot_is_mended_by_the_first_request(

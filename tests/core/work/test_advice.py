@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from core import imagenet_base
+from core.catalogue import load_catalogue
 from core.db.tables import Job, Model, Task, Version
 from core.learn import kept_answers
+from core.requests import settling
 from core.work.advice import Accuracy, LargerBase, is_falling, is_far_below
 from core.work.publish import publish
 from tests.core.work.conftest import Desk
@@ -27,6 +29,20 @@ def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
 def learn(desk: Desk, model: str, right: int, pairs: Any = CALM, images: int = 200, **more: Any) -> list[str]:
     """Publish a version that gets `right` of its images right; its warnings."""
     job, claim = desk.begin(model)
+    return finish(desk, model, job, claim, right, pairs, images, **more)
+
+
+def finish(
+    desk: Desk,
+    model: str,
+    job: str,
+    claim: Any,
+    right: int,
+    pairs: Any = CALM,
+    images: int = 200,
+    **more: Any,
+) -> list[str]:
+    """Publish a version of a job that is running; its warnings."""
     desk.change(Job, job, started_at=desk.now() - 16.0)
     task = claim.task_number or 0
     cells = [("new", task, right, images)]
@@ -89,6 +105,16 @@ def test_a_branch_is_advised_although_another_was(desk: Desk) -> None:
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
     assert any("has fallen" in text for text in learn(desk, model, 120))
+
+
+def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) -> None:
+    model = desk.model()
+    assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
+    desk.roll_back(model, to=2)
+    catalogue = load_catalogue(desk.settings)
+    settling.relearn(desk.db, catalogue, desk.actor, model, 3, None)
+    claim = desk.claim()
+    assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))
 
 
 def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_for(desk: Desk) -> None:
