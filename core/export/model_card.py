@@ -50,7 +50,11 @@ def config(version: Version) -> JsonObject:
         "heads": manifest_json.get("heads") or [],
         "parts": [part.to_json() for part in manifest.parts if part.name in part_names],
     }
-    content |= {key: manifest_json[key] for key in ("name", "network", "anytime") if manifest_json.get(key) is not None}
+    content |= {
+        key: manifest_json[key]
+        for key in ("name", "network", "anytime")
+        if manifest_json.get(key) is not None
+    }
     if manifest.temperature is not None:
         content["temperature"] = manifest.temperature.to_json()
     if version.sure is not None:

@@ -1,17 +1,21 @@
-"""A digest of what a batch holds: the same images under the same labels have the same one in any container.
+"""Digest of a batch's content: equal for the same images with the same labels in any container.
 
-It is made before the batch is accepted, without decoding: of each image its bytes, its label, and whether it is of
-the archive's own test part. A zip, a tar and a folder that the client packs have one digest where these are the same.
+It is computed before the batch is accepted, without decoding. It covers each image's bytes, its
+label, and whether it is in the archive's own test part. A zip, a tar and a folder packed by the
+client have the same digest if these are equal.
 
-- Names, order, dates and packing of files do not count; how often an image is there does. Options of reading count by
-  what they change: labels, parts and which images there are. So does the policy of duplicates: where equal images are
-  dropped, they count once.
-- Files that are left out, since the layout or a label table gives them no class, do not count: nothing is learned of
-  them. Images that will turn out unreadable do: that is known only once they are decoded, and is the same each time.
-- Rows of an npz are pixels and no files: they are other images than the PNG files that show the same.
-- A file that cannot be unpacked, or is larger than any image may be, counts by its packed bytes.
+- Names, order, dates and packing of files do not matter; the number of repetitions of an image
+  does. Options of reading matter by their effect: labels, parts and the set of images. So does the
+  policy for duplicates: where equal images are dropped, they count once.
+- Files that are left out, because the layout or a label table gives them no class, do not matter,
+  since nothing is learned from them. Images that will prove unreadable do, because that is known
+  only after decoding, and is the same each time.
+- Rows of an npz are pixels, not files: they differ from PNG files with the same content.
+- A file that cannot be unpacked, or is larger than an image may be, is represented by its packed
+  bytes.
 
-SHA-256 throughout: a checksum that can be made to collide would call a new batch a known one.
+SHA-256 is used throughout: with a checksum that allows collisions, a new batch could be mistaken
+for a known one.
 """
 
 import hashlib
@@ -26,21 +30,24 @@ from core.protocol.report import DuplicatesPolicy
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
-"""Begins what is hashed: another form would have other digests."""
+"""Prefix of the hashed data; a different form would give different digests."""
 Blocks = Callable[[int], Iterator[bytes]]
-"""The unpacked bytes of a member by its number, in blocks; raises Unpackable."""
+"""Function that yields a member's unpacked bytes in blocks, by its number; raises Unpackable."""
 
 
 def digest_content(
     fd: int, contents: Contents, blocks: Blocks, limits: Limits, duplicates: DuplicatesPolicy = "keep"
 ) -> str:
-    """Return the digest of a batch that is laid out, 64 hex digits.
+    """Return the digest of a batch with known layout, 64 hexadecimal digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 
     Args:
-        fd: of the archive.
-        blocks: unpacks its members; numbers rise.
+        fd: descriptor of the archive.
+        contents: its files with their layout.
+        blocks: unpacks its members, with rising numbers.
+        limits: bounds on the archive.
+        duplicates: policy for equal images.
     """
     layout = contents.layout
     labels = [_sized(label.encode()) for label in layout.classes]
@@ -49,20 +56,20 @@ def digest_content(
         if contents.arrays
         else _files(fd, contents.members, layout.of, blocks, limits)
     )
-    found = []
+    digests = []
     for row, image in images:
         part = b"test" if layout.test[row] else b"train"
-        found.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
+        digests.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
     whole = hashlib.sha256(_FORM)
-    for one in sorted(set(found) if duplicates == "drop" else found):
-        whole.update(one)
+    for digest in sorted(set(digests) if duplicates == "drop" else digests):
+        whole.update(digest)
     return whole.hexdigest()
 
 
 def _files(
     fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
-    """Row and digest of each image that has a class."""
+    """Yield row and digest of each image that has a class."""
     for i, label in enumerate(of):
         if label == IGNORED:
             continue
@@ -80,7 +87,10 @@ def _files(
 
 
 def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
-    """Row and digest of each image of the arrays; of an array that cannot be unpacked all rows have one digest."""
+    """Yield row and digest of each image of the arrays.
+
+    If an array cannot be unpacked, all its rows have the same digest.
+    """
     first = 0
     for array in contents.arrays:
         count = array.shape[0]
@@ -96,20 +106,22 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
 
 def _rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
-    one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
-    held, skip = bytearray(), array.begin
+    image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
+    buffer, skip = bytearray(), array.begin
     for block in blocks(array.member):
-        held += block
+        buffer += block
         if skip:
-            gone = min(skip, len(held))
-            del held[:gone]
-            skip -= gone
-        whole = len(held) // one * one
-        view = memoryview(held)
-        made = [hashlib.sha256(kind + view[at : at + one]).digest() for at in range(0, whole, one)]
+            dropped = min(skip, len(buffer))
+            del buffer[:dropped]
+            skip -= dropped
+        whole = len(buffer) // image_bytes * image_bytes
+        view = memoryview(buffer)
+        digests = [
+            hashlib.sha256(kind + view[at : at + image_bytes]).digest() for at in range(0, whole, image_bytes)
+        ]
         view.release()
-        del held[:whole]
-        yield from made
+        del buffer[:whole]
+        yield from digests
 
 
 def _digest_packed(fd: int, members: Members, i: int) -> bytes:

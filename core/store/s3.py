@@ -241,7 +241,9 @@ class S3Store:
                     return None
                 raise
         modified = metadata.last_modified.timestamp() if metadata.last_modified else 0.0
-        return ObjectInfo(key, metadata.size or 0, modified, f"{metadata.etag}-{modified}", metadata.etag or "")
+        return ObjectInfo(
+            key, metadata.size or 0, modified, f"{metadata.etag}-{modified}", metadata.etag or ""
+        )
 
     def delete(self, key: str) -> None:
         """Remove the object."""

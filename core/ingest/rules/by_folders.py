@@ -102,7 +102,11 @@ def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
         return RuleError(f"{usual} {show(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
     if builder.plan.lost:
         usual = f"{usual} {' '.join(builder.plan.lost)}"
-    beside = f" The file {label_files_found[0]}, and names no images of the batch.{label_files_found[0].advice}" if label_files_found else ""
+    beside = (
+        f" The file {label_files_found[0]}, and names no images of the batch.{label_files_found[0].advice}"
+        if label_files_found
+        else ""
+    )
     return RuleError(f"{usual}{beside}{by_names}", remedies=remedies)
 
 

@@ -131,7 +131,9 @@ def _by_word(records: Records) -> int:
     """Return the column named like one of images, beside one named like labels; -1 for none."""
     image_columns = [at for at, column in enumerate(records.columns) if is_image_word(column)]
     has_labels = any(_is_label_word(column) for column in records.columns)
-    return min(image_columns, key=lambda at: _rank(records.columns[at])) if image_columns and has_labels else -1
+    return (
+        min(image_columns, key=lambda at: _rank(records.columns[at])) if image_columns and has_labels else -1
+    )
 
 
 def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
@@ -252,7 +254,9 @@ def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[i
         pairs = {(str(row[first]), str(row[column])) for row in sample}
         if not len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs}):
             return columns
-    word_columns = [at for at in columns if not all(str(row[at]).replace(".", "").isdigit() for row in sample)]
+    word_columns = [
+        at for at in columns if not all(str(row[at]).replace(".", "").isdigit() for row in sample)
+    ]
     return word_columns[:1] or columns[:1]
 
 

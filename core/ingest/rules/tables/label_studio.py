@@ -72,7 +72,9 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
             value = result.get("value") if isinstance(result, dict) else None
             choices = value.get("choices") if isinstance(value, dict) else None
             if isinstance(choices, list):
-                distinct_choices += [choice for choice in choices[:_MOST_CHOICES] if choice not in distinct_choices]
+                distinct_choices += [
+                    choice for choice in choices[:_MOST_CHOICES] if choice not in distinct_choices
+                ]
             if len(distinct_choices) > _MOST_CHOICES:
                 return distinct_choices
     return distinct_choices
@@ -90,7 +92,9 @@ def _read_annotations(source: Source, records: Records) -> bool:
         if at != image and name not in _ABOUT and not name.startswith("meta_")
     ]
     chosen = source.options.label_column
-    label = records.columns.index(chosen) if chosen in records.columns else _choice_among(records, data_columns)
+    label = (
+        records.columns.index(chosen) if chosen in records.columns else _choice_among(records, data_columns)
+    )
     if image < 0 or label < 0:
         return False
     rows = source.begin(TITLE)

@@ -274,7 +274,9 @@ class _Search:
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()
             finding = f"begins with {show(first[0])}" if first and first[0].strip() else "is empty"
-            return RuleError(f"{show(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels")
+            return RuleError(
+                f"{show(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels"
+            )
         row = next((list(map(str, entry.values)) for entry in records if not entry.problem), [])
         sample = (
             f"; its first entry is {show(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"

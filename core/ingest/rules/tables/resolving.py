@@ -81,13 +81,17 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     """Return the held-out parts among those of a table: test, or validation without test."""
     present = set(parts)
     candidates: tuple[Part, Part] = ("test", "validation")
-    return frozenset(part for part in candidates if part in present and (part == "test" or "test" not in present))
+    return frozenset(
+        part for part in candidates if part in present and (part == "test" or "test" not in present)
+    )
 
 
 def _contradiction(row: TableRow, other: TableRow | None) -> str:
     if other is None:
         return f"names {show(row.image)} again, with the label {show(row.label)}"
-    contradiction = f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
+    contradiction = (
+        f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
+    )
     return f"names {show(row.image)} with {show(row.label)}; {other.where} says {contradiction}"
 
 
