@@ -204,18 +204,18 @@ def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCo
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
     owner_bases = select(Base.id).where(Base.sha256 == _digest(key), Base.owner_id == owner)
     base = session.scalar(owner_bases.order_by(Base.id).limit(1))
-    remedies = [f"put the object {key} back from a backup"]
+    ways = [f"put the object {key} back from a backup"]
     if base is not None:
-        remedies.append(f"upload the base {base} again (POST /v1/bases)")
-    origin = _learned_from(session, version, key)
-    if origin is not None:
-        remedies.append(
-            f"roll production back to a version before version {origin[0]} and learn task {origin[1]} again"
-            f" (POST …/tasks/{origin[1]}/relearn, or its batch uploaded again)"
+        ways.append(f"upload the base {base} again (POST /v1/bases)")
+    learned = _learned_from(session, version, key)
+    if learned is not None:
+        ways.append(
+            f"roll production back to a version before version {learned[0]} and learn task {learned[1]} again"
+            f" (POST …/tasks/{learned[1]}/relearn, or its batch uploaded again)"
         )
     problem = f"Part {name!r} of version {version.number} is damaged: its stored bytes are not those that were learned."
     return StoreCorrupt(
-        f"{problem} To mend it, {', or '.join(remedies)}. It is noticed within a minute or two.",
+        f"{problem} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
         extra={"object": key, "part": name, "version": version.number},
     )
 

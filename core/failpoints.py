@@ -5,8 +5,8 @@ process that reaches the point removes the file and is killed, so one file cause
 with the number of a signal sends that signal instead: SIGSTOP holds the process at the point until
 it gets SIGCONT.
 
-While there is a file `device-error` in the folder, a job process raises the error in it before its
-first step, and so does the check of the device.
+While the folder has a file `device-error`, a job process raises the error in it before its first
+step. So does the check of the device.
 """
 
 import os

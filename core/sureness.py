@@ -1,7 +1,7 @@
 """Threshold of the probability from which on an answer is sure, for a promised precision.
 
-Held-out images are sorted by the probability of their answer, greatest first. If r of the first n
-are right, the precision exceeds the promise with 95 % confidence if so few errors would be
+Held-out images are sorted by the probability of their answer, greatest first. Let r of the first n
+be right. The precision exceeds the promise with 95 % confidence if so few errors would be
 improbable otherwise (Clopper & Pearson 1934, one-sided). Choosing the best of many such tests would
 break the promise more often than that. The numbers n are therefore fixed beforehand, by the promise
 and the number of images alone. They are tested in order until one fails, and the last that passed

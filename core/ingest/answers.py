@@ -1,7 +1,7 @@
 """The answers file: a version's answers on a task's held-out images, in the order of their dataset.
 
 A job process writes a file for each task (`core.learn.kept_answers`). The store holds all files of
-an update as one blob (`seal_files`), in which the answers on each task are encrypted with a key of
+an update as one blob (`seal_files`). In it, the answers on each task are encrypted with a key of
 that task. The key is in the task's row and is deleted in the transaction that deletes the task's
 images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs of older
 releases hold the answers on one task unencrypted.

@@ -1,21 +1,17 @@
-"""Digest of a batch's content: equal for the same images with the same labels in any container.
+"""A digest of what a batch holds: the same images under the same labels have the same one in any container.
 
-It is computed before the batch is accepted, without decoding. It covers each image's bytes, its
-label, and whether it is in the archive's own test part. A zip, a tar and a folder packed by the
-client have the same digest if these are equal.
+It is made before the batch is accepted, without decoding: of each image its bytes, its label, and whether it is of
+the archive's own test part. A zip, a tar and a folder that the client packs have one digest where these are the same.
 
-- Names, order, dates and packing of files do not matter; the number of repetitions of an image
-  does. Options of reading matter by their effect: labels, parts and the set of images. So does the
-  policy for duplicates: where equal images are dropped, they count once.
-- Files that are left out, because the layout or a label table gives them no class, do not matter,
-  since nothing is learned from them. Images that will prove unreadable do, because that is known
-  only after decoding, and is the same each time.
-- Rows of an npz are pixels, not files: they differ from PNG files with the same content.
-- A file that cannot be unpacked, or is larger than an image may be, is represented by its packed
-  bytes.
+- Names, order, dates and packing of files do not count; how often an image is there does. Options of reading count by
+  what they change: labels, parts and which images there are. So does the policy of duplicates: where equal images are
+  dropped, they count once.
+- Files that are left out, since the layout or a label table gives them no class, do not count: nothing is learned of
+  them. Images that will turn out unreadable do: that is known only once they are decoded, and is the same each time.
+- Rows of an npz are pixels and no files: they are other images than the PNG files that show the same.
+- A file that cannot be unpacked, or is larger than any image may be, counts by its packed bytes.
 
-SHA-256 is used throughout: with a checksum that allows collisions, a new batch could be mistaken
-for a known one.
+SHA-256 throughout: a checksum that can be made to collide would call a new batch a known one.
 """
 
 import hashlib
@@ -30,24 +26,21 @@ from core.protocol.report import DuplicatesPolicy
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
-"""Prefix of the hashed data; a different form would give different digests."""
+"""Begins what is hashed: another form would have other digests."""
 Blocks = Callable[[int], Iterator[bytes]]
-"""Function that yields a member's unpacked bytes in blocks, by its number; raises Unpackable."""
+"""The unpacked bytes of a member by its number, in blocks; raises Unpackable."""
 
 
 def digest_content(
     fd: int, contents: Contents, blocks: Blocks, limits: Limits, duplicates: DuplicatesPolicy = "keep"
 ) -> str:
-    """Return the digest of a batch with known layout, 64 hexadecimal digits.
+    """Return the digest of a batch that is laid out, 64 hex digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 
     Args:
-        fd: descriptor of the archive.
-        contents: its files with their layout.
-        blocks: unpacks its members, with rising numbers.
-        limits: bounds on the archive.
-        duplicates: policy for equal images.
+        fd: of the archive.
+        blocks: unpacks its members; numbers rise.
     """
     layout = contents.layout
     labels = [_sized(label.encode()) for label in layout.classes]
@@ -56,20 +49,20 @@ def digest_content(
         if contents.arrays
         else _files(fd, contents.members, layout.of, blocks, limits)
     )
-    digests = []
+    found = []
     for row, image in images:
         part = b"test" if layout.test[row] else b"train"
-        digests.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
+        found.append(hashlib.sha256(part + labels[layout.of[row]] + image).digest())
     whole = hashlib.sha256(_FORM)
-    for digest in sorted(set(digests) if duplicates == "drop" else digests):
-        whole.update(digest)
+    for one in sorted(set(found) if duplicates == "drop" else found):
+        whole.update(one)
     return whole.hexdigest()
 
 
 def _files(
     fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield row and digest of each image that has a class."""
+    """Row and digest of each image that has a class."""
     for i, label in enumerate(of):
         if label == IGNORED:
             continue
@@ -87,10 +80,7 @@ def _files(
 
 
 def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
-    """Yield row and digest of each image of the arrays.
-
-    If an array cannot be unpacked, all its rows have the same digest.
-    """
+    """Row and digest of each image of the arrays; of an array that cannot be unpacked all rows have one digest."""
     first = 0
     for array in contents.arrays:
         count = array.shape[0]
@@ -106,22 +96,20 @@ def _array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[i
 
 def _rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
-    image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
-    buffer, skip = bytearray(), array.begin
+    one, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
+    held, skip = bytearray(), array.begin
     for block in blocks(array.member):
-        buffer += block
+        held += block
         if skip:
-            dropped = min(skip, len(buffer))
-            del buffer[:dropped]
-            skip -= dropped
-        whole = len(buffer) // image_bytes * image_bytes
-        view = memoryview(buffer)
-        digests = [
-            hashlib.sha256(kind + view[at : at + image_bytes]).digest() for at in range(0, whole, image_bytes)
-        ]
+            gone = min(skip, len(held))
+            del held[:gone]
+            skip -= gone
+        whole = len(held) // one * one
+        view = memoryview(held)
+        made = [hashlib.sha256(kind + view[at : at + one]).digest() for at in range(0, whole, one)]
         view.release()
-        del buffer[:whole]
-        yield from digests
+        del held[:whole]
+        yield from made
 
 
 def _digest_packed(fd: int, members: Members, i: int) -> bytes:

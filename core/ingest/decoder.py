@@ -2,7 +2,7 @@
 
 It opens the archive itself, receives ranges of rows on standard input and writes pixels and
 verdicts to files. Its only output is one short line per range. It imports neither torch nor the
-settings, and runs under limits of memory and CPU time, so that an image that kills it costs one row
+settings. It runs under limits of memory and CPU time, so that an image that kills it costs one row
 of the report.
 """
 

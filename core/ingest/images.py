@@ -52,7 +52,7 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
             return first_decoding.open_square(data, size, channels, max_pixels, resizing)
         except MemoryError as error:
             raise ImageInvalid("decoding takes too much memory") from error
-        except Exception:  # noqa: BLE001 - of damaged files Pillow raises anything; what it is, is said below
+        except Exception:  # noqa: BLE001 - Pillow raises any error for damaged files; read_square names the reason
             pass
     try:
         return read_square(

@@ -52,7 +52,7 @@ class DownloadFailed(Document):
     """A failed download.
 
     Attributes:
-        kind: weights (another attempt does not help), disk (it is full) or code.
+        kind: weights (another attempt alone does not help), disk (it is full) or code.
         detail: a sentence.
     """
 

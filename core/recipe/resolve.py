@@ -1,6 +1,6 @@
 """Completion of recipe patches: defaults, then the method's advice, the preset, and the patches.
 
-A null in a patch means that the value is left to what lies below it. Resolving a complete recipe
+A null in a patch sets nothing: the value of the layer below applies. Resolving a complete recipe
 changes nothing. Errors in the catalogue's schemas or in the method's combinations name every wrong
 field.
 """

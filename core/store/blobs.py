@@ -150,9 +150,9 @@ class Blobs:
         is verified while it is read.
 
         Raises:
-            StoreCorrupt: the blob is missing or damaged. This is raised at once, or in place of the
-                last chunk if the blob is verified while it is read, so that no reader reaches the
-                end of a wrong blob.
+            StoreCorrupt: the blob is missing or damaged. This is raised at once, or in
+                place of the last chunk if the blob is verified while it is read. No reader reaches
+                the end of a wrong blob.
         """
         key = self.key(sha256)
         if offset == 0 and length is None:

@@ -174,7 +174,7 @@ class FolderStore:
         """Remove files older than `older_s` seconds that crashed writers left in `.incoming/`."""
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
-            return  # nobody has written yet
+            return  # no writer has made the folder yet
         with self._outage(), os.scandir(self._incoming) as entries:
             for entry in entries:
                 try:

@@ -2,7 +2,7 @@
 
 Pillow supports a fixed list of sample formats and reads some others wrongly, so pixels are
 assembled here. Packings of bytes (LZW, deflate, packbits, LZMA, Zstandard) are unpacked by Pillow's
-libtiff, disguised as a grey image of one byte a pixel, and the samples are made from these bytes.
+libtiff, disguised as a grey image of one byte a pixel. The samples are made from these bytes.
 Packings of pixels (JPEG, CCITT) are left to Pillow entirely.
 """
 

@@ -245,9 +245,9 @@ def _label_column(
 
 
 def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
-    """Return the first column that has words, if all columns say the same.
+    """Return the first column with words, if all columns are equivalent.
 
-    An example are `class_id` and `class_name`. If the columns differ, all are returned.
+    Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
     """
     first = columns[0]
     for column in columns[1:]:

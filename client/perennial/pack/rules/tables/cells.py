@@ -126,5 +126,5 @@ def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
     """
     for number, line in enumerate(text):
         if not number and _SAYS_SEPARATOR.fullmatch(line):
-            line = "\n"  # an empty line, so that the others keep their numbers
+            line = "\n"  # an empty line, so that the other lines retain their numbers
         yield line.replace("\0", "\ufffe") if "\0" in line else line
