@@ -1,1 +1,1 @@
-"""Perennial's core: everything that is true without HTTP and without Celery."""
+"""Core logic of Perennial, independent of HTTP and of Celery."""

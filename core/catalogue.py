@@ -1,7 +1,8 @@
-"""What the learning code offers (methods, architectures, presets), without importing it.
+"""Catalogue of the learning code: methods, architectures and presets, read without torch.
 
-The learning code writes its names, JSON Schemas and defaults to a file, once per version of its sources;
-everybody else reads that file. So the API knows what to accept and never loads torch.
+The learning code writes its names, JSON Schemas and defaults to a file, once per version of its
+sources. The API and the other processes read that file, so they know what to accept and never load
+torch.
 """
 
 import functools
@@ -22,7 +23,9 @@ WRITE_TIMEOUT_S = 120.0
 
 
 def load_catalogue(settings: Settings) -> Content:
-    """The catalogue of this code version; written by a subprocess when it is missing (seconds).
+    """Return the catalogue of this code version.
+
+    If it is missing, a subprocess writes it first (seconds).
 
     Raises:
         Unavailable: the learning code cannot be loaded.
@@ -42,7 +45,11 @@ def _read(path: Path) -> Content:
 
 @functools.lru_cache(maxsize=2)
 def _parse(path: Path) -> Content:
-    """Parse a file, once in a process: no file of a code version changes, and each job asks for it."""
+    """Parse a catalogue file, once per process.
+
+    The cache is safe because the file of a code version never changes. It pays because each job
+    reads the file.
+    """
     value: Content = json.loads(path.read_bytes())
     return value
 
@@ -62,7 +69,7 @@ def _write(path: Path) -> None:
 
 
 class Catalogue:
-    """The catalogue, loaded at first use and kept; calls from several threads load it once."""
+    """The catalogue, loaded on first use and cached. Concurrent first calls load it once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -71,11 +78,11 @@ class Catalogue:
 
     @property
     def ready(self) -> Content | None:
-        """The catalogue where it has been loaded; None instead of waiting for it."""
+        """The catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 
     def __call__(self) -> Content:
-        """The catalogue.
+        """Return the catalogue.
 
         Raises:
             Unavailable: the learning code cannot be loaded.

@@ -1,6 +1,7 @@
-"""Which learning code this is: one digest over the path and content of every `core/learn/**/*.py`.
+"""Version of the learning code: one digest over path and content of every `core/learn/**/*.py`.
 
-It names the catalogue's file and stands in every manifest. Computed without importing that code.
+The digest names the catalogue's file and is part of every manifest. It is computed without
+importing the learning code.
 """
 
 import hashlib
@@ -12,15 +13,15 @@ _LEARN = Path(__file__).parent / "learn"
 
 @cache
 def code_version() -> str:
-    """The sha256 (hexadecimal) of the learning code that this process runs."""
+    """Return the sha256 (hexadecimal) of the learning code that this process runs."""
     return digest_of(_LEARN)
 
 
 def digest_of(folder: Path) -> str:
-    """sha256 over `<path>\\0<sha256 of the content>\\n` of every Python file below a folder, in the order of
-    their paths.
+    """Return the sha256 over all Python files below a folder, ordered by path.
 
-    Paths are relative to the folder, with forward slashes.
+    Each file adds `<path>\\0<sha256 of the content>\\n`. Paths are relative to the folder, with
+    forward slashes.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):

@@ -1,8 +1,9 @@
-"""Stored objects that were found damaged or missing, and what a person is told of them.
+"""Marks of stored objects that are damaged or missing, and the errors about them.
 
-A mark is a row by the object's key. While it stands, nothing is answered with the object; it goes when sound bytes are
-stored under the key again, or when the scrub (`core.work.scrub`) finds them there. Downloads that were made of a marked
-object are forgotten, and made again once it is sound.
+A mark is a row with the object's key. While it exists, the object is not used for any response. It
+is removed when sound bytes are stored under the key again, or when the scrub (`core.work.scrub`)
+finds them there. Downloads made from a marked object are deleted, and can be made again once the
+object is sound.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -25,12 +26,18 @@ _BLOBS = "blobs/"
 
 
 def mark(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
-    """Note that an object is not what its name says, and forget the downloads that are it or were made of it.
-
-    Returns the digests of those: what nothing names any more may go at once.
+    """Mark an object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
-        tag: of the object as it was read (`ObjectInfo.tag`): another one is reason to look again.
+        key: the object's store key.
+        kind: `missing`, or `digest` if the bytes do not match the name.
+        tag: `ObjectInfo.tag` of the object as it was read; a different tag is a reason to check it
+            again.
+        now: time of the discovery, in seconds since 1970.
+
+    Returns:
+        Digests of the deleted downloads; blobs that are no longer referenced can be removed at
+            once.
     """
     row = session.get(Damage, key)
     if row is None:
@@ -52,37 +59,40 @@ def mark(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[s
 
 
 class Marks:
-    """What `core.store.Blobs` asks and tells of marks; each call is a transaction of its own."""
+    """Marks of damaged blobs in the database, for `core.store.Blobs`.
+
+    Each call is a transaction.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     def has(self, key: str) -> bool:
-        """Whether the object is marked."""
+        """Return whether the object is marked."""
         with self._db.read() as session:
             return session.get(Damage, key) is not None
 
     def add(self, key: str) -> None:
-        """Mark an object that turned out damaged while it was used; without the database it is only logged."""
+        """Mark an object that proved damaged during use; if the database fails, only log it."""
         try:
             with self._db.write() as session:
                 mark(session, key, "digest", "", self._db.now(session))
         except IntegrityError:
-            pass  # another process found it at the same moment
+            pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
             log.error("a damaged object could not be marked", object=key, error=type(error).__name__)
 
     def remove(self, key: str) -> None:
-        """Sound bytes have just been stored."""
+        """Remove the mark, after sound bytes were stored."""
         with self._db.write() as session:
             clear(session, [key])
 
 
 def clear(session: Session, keys: Iterable[str]) -> int:
-    """Sound bytes are stored under these keys, or nothing names them any more; returns how many were marked."""
-    wanted = sorted(set(keys))
-    query = select(Damage).where(Damage.key.in_(wanted)).order_by(Damage.key)
-    rows = list(session.scalars(query)) if wanted else []
+    """Remove marks of objects that are sound again or no longer referenced; return their number."""
+    sorted_keys = sorted(set(keys))
+    query = select(Damage).where(Damage.key.in_(sorted_keys)).order_by(Damage.key)
+    rows = list(session.scalars(query)) if sorted_keys else []
     for row in rows:
         session.delete(row)
         log.info("a damaged object is sound again, or needed no more", object=row.key)
@@ -90,70 +100,73 @@ def clear(session: Session, keys: Iterable[str]) -> int:
 
 
 def marked(session: Session, limit: int) -> list[Damage]:
-    """What is marked, by key."""
+    """Return at most `limit` marks, ordered by key."""
     return list(session.scalars(select(Damage).order_by(Damage.key).limit(limit)))
 
 
 def count(session: Session) -> int:
-    """How many objects are marked."""
+    """Return the number of marked objects."""
     return session.scalar(select(func.count()).select_from(Damage)) or 0
 
 
 def refuse(session: Session, version: Version, keys: Mapping[str, str]) -> None:
-    """Refuse to use parts of a version that are marked.
+    """Raise an error if a part of a version is marked.
 
     Args:
-        keys: store key of each part, and the part's name.
+        keys: store key of each part → the part's name.
 
     Raises:
-        StoreCorrupt: one is; it says which and what to do.
+        StoreCorrupt: a part is marked. The message names it and says what to do.
     """
     query = select(Damage.key).where(Damage.key.in_(sorted(keys))).order_by(Damage.key).limit(1)
-    found = session.scalar(query)
-    if found is not None:
-        raise _of_part(session, version, keys[found], found)
+    marked_key = session.scalar(query)
+    if marked_key is not None:
+        raise _of_part(session, version, keys[marked_key], marked_key)
 
 
 def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
-    """Refuse to work with objects of a model that are marked.
+    """Raise an error if one of the objects of a model is marked.
 
     Raises:
-        StoreCorrupt: one is; it says what it is and what to do.
+        StoreCorrupt: an object is marked. The message describes it and says what to do.
     """
     query = select(Damage.key).where(Damage.key.in_(sorted(set(keys)))).order_by(Damage.key).limit(1)
-    found = session.scalar(query)
-    if found is not None:
-        error = StoreCorrupt(f"The stored object {found} is damaged.", extra={"object": found})
+    marked_key = session.scalar(query)
+    if marked_key is not None:
+        error = StoreCorrupt(f"The stored object {marked_key} is damaged.", extra={"object": marked_key})
         raise explained(session, model_id, error)
 
 
 def find_marked(session: Session, digests: Collection[str]) -> set[str]:
-    """Return those of some blobs that are marked: what a job can do without it does not read."""
+    """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {_digest(key) for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))}
 
 
 def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
-    """The error about an object in the words of the model that has it; as it is where none has."""
+    """Return the error about an object, reworded in terms of the model that has it.
+
+    The error is returned unchanged if the model does not have the object.
+    """
     key = str(error.extra.get("object", ""))
     if "part" in error.extra or not key:
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest(key))
-    found = session.execute(query.order_by(Version.number).limit(1)).first()
-    if found is not None:
-        return _of_part(session, found[0], found[1], key)
+    part = session.execute(query.order_by(Version.number).limit(1)).first()
+    if part is not None:
+        return _of_part(session, part[0], part[1], key)
     digest = _digest(key)
     blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
-    said = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
-    answers = session.execute(said.order_by(Result.version).limit(1)).first()
-    if answers is not None:
+    results = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
+    result = session.execute(results.order_by(Result.version).limit(1)).first()
+    if result is not None:
         return StoreCorrupt(
-            f"What version {answers.version} answered on task {answers.task} is damaged: its stored bytes "
+            f"What version {result.version} answered on task {result.task} is damaged: its stored bytes "
             f"are not those that were measured. Put the object {key} back from a backup, or compare other "
             "versions.",
-            extra={"object": key, "version": answers.version, "task": answers.task},
+            extra={"object": key, "version": result.version, "task": result.task},
         )
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
     if task is None:
@@ -175,7 +188,11 @@ def _of_upload(key: str, job: str) -> StoreCorrupt:
 
 @contextmanager
 def explaining(db: Database, model_id: str) -> Iterator[None]:
-    """Around the use of a model's files. Raises StoreCorrupt as `explained`."""
+    """Reword errors about damaged objects while a model's files are used, as `explained` does.
+
+    Raises:
+        StoreCorrupt: a stored object is damaged or missing.
+    """
     try:
         yield
     except StoreCorrupt as error:
@@ -185,8 +202,8 @@ def explaining(db: Database, model_id: str) -> Iterator[None]:
 
 def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
-    theirs = select(Base.id).where(Base.sha256 == _digest(key), Base.owner_id == owner)
-    base = session.scalar(theirs.order_by(Base.id).limit(1))
+    owner_bases = select(Base.id).where(Base.sha256 == _digest(key), Base.owner_id == owner)
+    base = session.scalar(owner_bases.order_by(Base.id).limit(1))
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
@@ -196,19 +213,22 @@ def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCo
             f"roll production back to a version before version {learned[0]} and learn task {learned[1]} again"
             f" (POST /v1/models/{version.model_id}/tasks/{learned[1]}/relearn, or its batch uploaded again)"
         )
-    said = f"Part {name!r} of version {version.number} is damaged: its stored bytes are not those that were learned."
+    problem = f"Part {name!r} of version {version.number} is damaged: its stored bytes are not those that were learned."
     return StoreCorrupt(
-        f"{said} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
+        f"{problem} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
         extra={"object": key, "part": name, "version": version.number},
     )
 
 
 def _learned_from(session: Session, version: Version, key: str) -> tuple[int, int] | None:
-    """The first version of the model that has the bytes, and the task that it learned; None: of version 0."""
+    """Return the model's first version that has the bytes and the task that it learned, or None.
+
+    None also stands for version 0, which learned no task.
+    """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
     query = query.where(Version.model_id == version.model_id, Part.sha256 + "" == _digest(key))
-    found = session.execute(query.order_by(Version.number).limit(1)).first()
-    return None if found is None or found[1] is None else (found[0], found[1])
+    first_version = session.execute(query.order_by(Version.number).limit(1)).first()
+    return None if first_version is None or first_version[1] is None else (first_version[0], first_version[1])
 
 
 def _digest(key: str) -> str:

@@ -1,4 +1,4 @@
-"""File descriptors of this process: how many it may have, and what says that it has none left."""
+"""File descriptors of this process: their limit, and errors that come from a lack of them."""
 
 import errno
 import resource
@@ -8,7 +8,7 @@ _DEPTH = 8
 
 
 def is_short(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that no file could be opened for want of descriptors."""
+    """Return whether an error or one of its causes means that file descriptors ran out."""
     for _ in range(_DEPTH):
         if error is None:
             return False
@@ -19,7 +19,11 @@ def is_short(error: BaseException | None) -> bool:
 
 
 def raise_limit(wanted: int) -> int:
-    """Let this process have `wanted` descriptors, or as many as the system allows; return how many it may have."""
+    """Raise this process's limit to `wanted` descriptors, or as far as the system allows.
+
+    Returns:
+        The number of descriptors that the process may have now.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted

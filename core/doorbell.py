@@ -1,9 +1,9 @@
-"""Tells workers that a job may wait: never carries work, may be lost, repeated or late without harm.
+"""Notification of workers that a job may be waiting. A ring may be lost, repeated or late.
 
-The jobs table is the queue; a ring only saves the wait for the next poll. With a
-broker it is the Celery message `perennial.look`, sent by a background thread under 1 s socket time-outs
-and without retry, since a dead or silent broker must not delay a request. Without one it is a datagram
-to the worker's socket in the data directory. What is lost is rung again by the workers' chores.
+The jobs table is the queue; a ring only saves the wait for the next poll. With a broker, a ring is
+the Celery message `perennial.look`. A background thread sends it with 1 s socket time-outs and
+without retries, because an unresponsive broker must not delay a request. Without a broker, it is a
+datagram to the worker's socket in the data directory. The workers' chores repeat lost rings.
 """
 
 import os
@@ -31,20 +31,20 @@ TASK = "perennial.look"
 QUEUE = "perennial"
 SOCKET_TIMEOUT_S = 1.0
 CHECK_S = 5.0
-"""Seconds between looks at the broker while nothing is rung."""
+"""Seconds between checks of the broker while there are no rings."""
 WAITING = 10_000
-"""Rings kept while the broker is slow; more are dropped, the chores ring them again."""
+"""Rings that wait for a slow broker. Further ones are dropped, and the chores repeat them."""
 SOCKET_NAME = "doorbell.sock"
 
 Status = Literal["up", "down", "none"]
 
 
 class Doorbell:
-    """Rings for jobs; `ring` returns at once and never raises for a broker that does not answer.
+    """Sender of rings for jobs.
 
     Args:
         settings: `broker_url` chooses between Celery and the datagram socket in `data_dir`.
-        db: where `rung_at` is noted after a message was accepted by the broker.
+        db: database where `rung_at` is recorded after the broker has accepted a message.
     """
 
     def __init__(self, settings: Settings, db: Database) -> None:
@@ -57,7 +57,7 @@ class Doorbell:
         self._checked = threading.Event()
 
     def start(self) -> None:
-        """Start the sending thread (with a broker only); calling again does nothing."""
+        """Start the sending thread, if there is a broker. Further calls do nothing."""
         if self._settings.embedded:
             return
         with self._lock:
@@ -66,7 +66,12 @@ class Doorbell:
                 self._thread.start()
 
     def ring(self, job_id: str) -> None:
-        """Ask a worker to look at the queue; call it after the commit that made `job_id` eligible."""
+        """Ask a worker to look at the queue.
+
+        Call this after the commit that made `job_id` eligible.
+
+        Returns at once, and does not raise if the broker does not respond.
+        """
         if self._settings.embedded:
             wake(self._settings.data_dir)
             hit("ring-sent")
@@ -78,9 +83,9 @@ class Doorbell:
             log.warning("ring dropped", job=job_id)
 
     def status(self) -> Status:
-        """Whether the broker answered last time: `up`, `down`, or `none` without a broker.
+        """Return the broker's state at the last check: `up`, `down`, or `none` without a broker.
 
-        The first call waits for the first look, at most a little over the socket time-out.
+        The first call waits for the first check, at most 2.5 times the socket time-out.
         """
         self.start()
         if not self._settings.embedded:
@@ -88,7 +93,7 @@ class Doorbell:
         return self._status
 
     def close(self, timeout_s: float = 2 * SOCKET_TIMEOUT_S) -> None:
-        """End the sending thread; rings that still wait are left to the chores."""
+        """Stop the sending thread; the chores repeat the rings that still wait."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
@@ -98,8 +103,8 @@ class Doorbell:
                 self._rings.put_nowait(None)
                 break
             except queue.Full:
-                with_room = self._rings.get_nowait()
-                log.warning("ring dropped", job=with_room)
+                dropped_job_id = self._rings.get_nowait()
+                log.warning("ring dropped", job=dropped_job_id)
         thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -140,12 +145,15 @@ class Doorbell:
             with self._db.write() as session:
                 session.execute(update(Job).where(Job.id == job_id).values(rung_at=self._db.now(session)))
         except SQLAlchemyError as error:
-            # Without the note the chores ring once more, which is harmless.
+            # Without `rung_at`, the chores ring once more, which is harmless.
             log.warning("rung_at not noted", job=job_id, error=type(error).__name__)
 
 
 class _Broker:
-    """The Celery side: imported when the first message is sent, so embedded processes never pay."""
+    """Celery and Redis clients.
+
+    Imported on creation, so that embedded processes do not load them.
+    """
 
     def __init__(self, url: str) -> None:
         import redis
@@ -182,7 +190,8 @@ class _Broker:
         )
 
     def send(self) -> bool:
-        if not self.answers():  # one time-out, where kombu's own connection attempts add up
+        # A single time-out, where kombu's own connection attempts would add up.
+        if not self.answers():
             return False
         try:
             self._app.send_task(TASK, queue=QUEUE, retry=False, ignore_result=True)
@@ -204,21 +213,21 @@ class _Broker:
 
 
 def wake(data_dir: Path) -> bool:
-    """Send one datagram to the worker of `data_dir`; whether somebody listens there."""
+    """Send one datagram to the worker of `data_dir`; return whether a worker listens there."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(data_dir) as address:
             sender.setblocking(False)
             sender.sendto(b"1", address)
     except BlockingIOError:
-        return True  # its queue of wake-ups is full: it will look
+        return True  # the worker's queue of wake-ups is full, so it will look
     except OSError:
-        return False  # no worker yet, or none that listens: it polls
+        return False  # no worker listens; one that starts later polls
     return True
 
 
 @contextmanager
 def listening(data_dir: Path) -> Iterator[socket.socket | None]:
-    """The worker's end: a non-blocking datagram socket, or None where one cannot be made."""
+    """Open the worker's non-blocking datagram socket; yield None if it cannot be created."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         with _address(data_dir) as address:
@@ -238,7 +247,10 @@ def listening(data_dir: Path) -> Iterator[socket.socket | None]:
 
 @contextmanager
 def _address(data_dir: Path) -> Iterator[str]:
-    """The socket's path, through a descriptor of its folder: UNIX addresses end at 107 bytes."""
+    """Yield the socket's path, through a descriptor of its folder if the plain path is too long.
+
+    UNIX socket addresses end at 107 bytes.
+    """
     plain = str(data_dir.absolute() / SOCKET_NAME)
     if len(os.fsencode(plain)) < 100:
         yield plain
@@ -251,7 +263,7 @@ def _address(data_dir: Path) -> Iterator[str]:
 
 
 def drain(listener: socket.socket) -> None:
-    """Take all waiting wake-ups."""
+    """Read all pending wake-ups, for at most `SOCKET_TIMEOUT_S` seconds."""
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

@@ -1,9 +1,9 @@
-"""Every error a person can meet, in one place, each with a stable code.
+"""All errors that a user can meet, each with a stable code.
 
-`code` becomes the path of the RFC 9457 problem (`/problems/<code>`), `status` its HTTP status, and the
-message its `detail`: what was wrong, where, and what to do. `fields` lists single wrong fields as
-`{"field": "recipe.epochs", "message": "…"}`. `extra` is added to the problem as it is (for example the
-state of a job that refused an action).
+`code` becomes the path of the RFC 9457 problem (`/problems/<code>`) and `status` its HTTP status.
+The message becomes its `detail`: what is wrong, where, and what to do. `fields` lists single wrong
+fields as `{"field": "recipe.epochs", "message": "…"}`. `extra` is added to the problem unchanged
+(for example the state of a job that rejected an action).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class PerennialError(Exception):
-    """Base of all typed errors. Subclasses fix `code`, `title` and `status`."""
+    """Base of all typed errors. Subclasses set `code`, `title` and `status`."""
 
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
@@ -33,7 +33,7 @@ class PerennialError(Exception):
 
 
 class Invalid(PerennialError):
-    """A request that is well-formed but says something impossible."""
+    """A request that is well-formed but cannot be fulfilled because of its content."""
 
     code, title, status = "invalid", "Invalid request", 422
 
@@ -45,163 +45,176 @@ class InvalidRecipe(Invalid):
 
 
 class NotFound(PerennialError):
-    """The object does not exist, or belongs to another owner."""
+    """An object that does not exist or belongs to another owner."""
 
     code, title, status = "not-found", "Not found", 404
 
 
 class Gone(PerennialError):
-    """The object was there and is kept no longer; the detail says why."""
+    """An object that existed and is no longer retained; the detail says why."""
 
     code, title, status = "gone", "Kept no longer", 410
 
 
 class NotAuthenticated(PerennialError):
-    """No key, or a key that is unknown, revoked or expired."""
+    """A request without a key, or with an unknown, revoked or expired one."""
 
     code, title, status = "not-authenticated", "Not authenticated", 401
 
 
 class NotAllowed(PerennialError):
-    """The key's scope does not cover the call."""
+    """A call that the key's scope does not cover."""
 
     code, title, status = "not-allowed", "Not allowed", 403
 
 
 class NameTaken(PerennialError):
-    """Another object of the same owner has this name."""
+    """A name that another object of the same owner has."""
 
     code, title, status = "name-taken", "Name already taken", 409
 
 
 class NameAmbiguous(PerennialError):
-    """Several owners have an object of this name; `extra["models"]` lists id and owner of each."""
+    """A name that objects of several owners have; `extra["models"]` lists id and owner of each."""
 
     code, title, status = "name-ambiguous", "Name of several objects", 409
 
 
 class WrongState(PerennialError):
-    """The object's current state does not allow the action; `extra["state"]` names it."""
+    """An action that the object's current state does not allow.
+
+    `extra["state"]` names the state.
+    """
 
     code, title, status = "wrong-state", "Not possible in the current state", 409
 
 
 class OffsetMismatch(PerennialError):
-    """An upload is not where the request would go on; `extra` holds its `offset` and `length` in bytes."""
+    """A request that resumes an upload at a wrong offset.
+
+    `extra` has the upload's `offset` and `length` in bytes.
+    """
 
     code, title, status = "offset-mismatch", "Another offset", 409
 
 
 class UploadIncomplete(PerennialError):
-    """An upload lacks bytes that are needed now; `extra` holds its `offset` and `length` in bytes."""
+    """An upload that lacks bytes needed now; `extra` has its `offset` and `length` in bytes."""
 
     code, title, status = "upload-incomplete", "Upload incomplete", 409
 
 
 class UploadLocked(PerennialError):
-    """Another request is writing to the upload; try again when it has ended."""
+    """An upload to which another request is writing; try again when that request has ended."""
 
     code, title, status = "upload-locked", "Upload in use", 423
 
 
 class ChecksumMismatch(PerennialError):
-    """A piece of an upload has another checksum than its Upload-Checksum says (the status is that of tus)."""
+    """A piece of an upload that does not match its Upload-Checksum.
+
+    The status is defined by tus.
+    """
 
     code, title, status = "checksum-mismatch", "Checksum mismatch", 460
 
 
 class ProtocolVersion(PerennialError):
-    """The request speaks a version of tus that is not spoken here."""
+    """A request in a version of tus that is not supported."""
 
     code, title, status = "protocol-version", "Version of tus not supported", 412
 
 
 class IdempotencyInFlight(PerennialError):
-    """The first request with this idempotency key has not been answered yet."""
+    """An idempotency key whose first request is still being processed."""
 
     code, title, status = "idempotency-in-flight", "First request still in flight", 409
 
 
 class IdempotencyMismatch(PerennialError):
-    """The idempotency key was used with another request."""
+    """An idempotency key that was used with a different request."""
 
     code, title, status = "idempotency-mismatch", "Idempotency key reused", 422
 
 
 class BadRequest(PerennialError):
-    """What came is no HTTP request, or one that can be read in two ways."""
+    """Bytes that are not an HTTP request, or are an ambiguous one."""
 
     code, title, status = "bad-request", "Bad request", 400
 
 
 class HeadTooLarge(PerennialError):
-    """The head of a request, or what comes between the pieces of its body, exceeds the limit."""
+    """A request head, or data between the chunks of its body, that exceeds the limit."""
 
     code, title, status = "head-too-large", "Head of the request too large", 431
 
 
 class HeadTimeout(PerennialError):
-    """The head of a request was not complete in time."""
+    """A request head that was not complete in time."""
 
     code, title, status = "head-timeout", "Head of the request too slow", 408
 
 
 class BodyTooLarge(PerennialError):
-    """The body exceeds the limit."""
+    """A body that exceeds the limit."""
 
     code, title, status = "body-too-large", "Body too large", 413
 
 
 class BodyTimeout(PerennialError):
-    """The body comes too slowly."""
+    """A body that arrives too slowly."""
 
     code, title, status = "body-timeout", "Body too slow", 408
 
 
 class TooManyRequests(PerennialError):
-    """The caller does too much at once, or has reached a quota; try again later."""
+    """A caller that makes too many requests at once or has reached a quota; try again later."""
 
     code, title, status = "too-many-requests", "Too many requests", 429
 
 
 class StorageFull(TooManyRequests):
-    """The owner's bytes in the store have reached their limit; `extra` holds `used` and `limit`."""
+    """An owner whose stored bytes have reached their limit; `extra` has `used` and `limit`."""
 
     code, title, status = "storage-full", "Storage quota reached", 429
 
 
 class BodyTruncated(PerennialError):
-    """The client went away, or sent fewer or more bytes than it declared."""
+    """A body from a client that disconnected, or sent fewer or more bytes than declared."""
 
     code, title, status = "body-truncated", "Body incomplete", 400
 
 
 class DigestMismatch(PerennialError):
-    """The body's digest is not the one that the client declared."""
+    """A body whose digest is not the one that the client declared."""
 
     code, title, status = "digest-mismatch", "Digest mismatch", 422
 
 
 class UnsupportedType(PerennialError):
-    """The declared content type is unknown or contradicts the first bytes."""
+    """A content type that is unknown or contradicts the first bytes."""
 
     code, title, status = "unsupported-type", "Unsupported content type", 415
 
 
 class ArchiveInvalid(PerennialError):
-    """The archive cannot be read: broken, empty, or of no known layout."""
+    """An archive that cannot be read: broken, empty, or of no known layout."""
 
     code, title, status = "archive-invalid", "Archive unusable", 422
 
 
 class ArchiveHostile(PerennialError):
-    """The archive attacks its reader (path, link, overlap, bomb, lying size, duplicate, nested, pickle)."""
+    """An archive that attacks its reader.
+
+    Examples are paths, links, overlaps, bombs, wrong sizes, duplicates, nested archives and
+    pickles.
+    """
 
     code, title, status = "archive-hostile", "Archive refused", 422
 
 
 class ArchiveTooLarge(PerennialError):
-    """The archive exceeds a limit (entries, unpacked bytes, classes)."""
+    """An archive that exceeds a limit (entries, unpacked bytes, classes)."""
 
     code, title, status = "archive-too-large", "Archive too large", 413
 
@@ -213,7 +226,7 @@ class LabelsInvalid(PerennialError):
 
 
 class JobTooLarge(PerennialError):
-    """A network or a job beyond what the service takes; `extra` holds `needed` and `limit`."""
+    """A network or job beyond the service's limits; `extra` has `needed` and `limit`."""
 
     code, title, status = "job-too-large", "Job too large", 422
 
@@ -225,32 +238,40 @@ class BaseInvalid(PerennialError):
 
 
 class WeightsUnavailable(PerennialError):
-    """Pretrained weights that cannot be had: no network, no such file, too many bytes, or other bytes than
-    were named."""
+    """Pretrained weights that cannot be fetched.
+
+    Reasons are no network, a missing file, too many bytes, or bytes with another digest.
+    """
 
     code, title, status = "weights-unavailable", "Pretrained weights not available", 422
 
 
 class ExportUnavailable(PerennialError):
-    """The asked export format is unknown or not available for this version."""
+    """A requested export format that is unknown or not available for this version."""
 
     code, title, status = "export-unavailable", "Export unavailable", 422
 
 
 class WebhooksUnavailable(PerennialError):
-    """The service has no key of which secrets of webhooks are made; the detail says what an operator does."""
+    """A service without a key to derive webhook secrets from.
+
+    The detail tells an operator what to do.
+    """
 
     code, title, status = "webhooks-unavailable", "Webhooks not set up", 422
 
 
 class AnswersMissing(PerennialError):
-    """What a version answered image by image is not kept; `extra["missing"]` lists version and task."""
+    """A comparison of versions whose predictions are not retained image by image.
+
+    `extra["missing"]` lists version and task of each.
+    """
 
     code, title, status = "answers-missing", "No answers to compare", 409
 
 
 class AnytimeUnavailable(PerennialError):
-    """The job has no state to download now; the detail says whether it will have one."""
+    """A job without a state to download now; the detail says if there will be one."""
 
     code, title, status = "anytime-unavailable", "No anytime state", 409
 
@@ -262,19 +283,19 @@ class ImageInvalid(PerennialError):
 
 
 class Unavailable(PerennialError):
-    """A part of the service (database, store, predict helper) does not answer; try again."""
+    """A part of the service (database, store, predict helper) that does not respond; try again."""
 
     code, title, status = "unavailable", "Temporarily unavailable", 503
 
 
 class TooManyConnections(Unavailable):
-    """The service, or one address, has as many connections open as it may."""
+    """A service, or one client address, that has reached its limit of open connections."""
 
     code, title = "too-many-connections", "Too many connections"
 
 
 class NoSpace(Unavailable):
-    """A disk of the service is full: nothing can be stored until there is room again."""
+    """A full disk of the service. Nothing can be stored until there is room again."""
 
     code, title, status = "no-space", "No room on the service's disk", 507
 
@@ -283,45 +304,56 @@ class NoSpace(Unavailable):
 
 
 class DatabaseCorrupt(PerennialError):
-    """The file of the database is damaged; `/readyz` says what of it."""
+    """A damaged database file; `/readyz` describes the damage."""
 
     code, title, status = "database-corrupt", "Database damaged", 500
 
 
 class CannotStart(Unavailable):
-    """A process lacks what it needs to start: descriptors, a directory that can be written, a sound database file."""
+    """A process that lacks a requirement to start.
+
+    Requirements are file descriptors, a writable data directory and a sound database file.
+    """
 
     code, title = "cannot-start", "Cannot start"
 
 
 class SchemaOutdated(Unavailable):
-    """The database schema is older than the code: run `alembic upgrade head` first."""
+    """A database schema older than the code; run `alembic upgrade head` first."""
 
     code, title = "schema-outdated", "Database schema outdated"
 
 
 class StoreCorrupt(PerennialError):
-    """An object of the store is missing or its bytes do not match its digest."""
+    """A stored object that is missing or whose bytes do not match its digest."""
 
     code, title, status = "store-corrupt", "Stored object damaged", 500
 
 
 class Rejected(PerennialError):
-    """A batch that decoding showed to be unusable: the client's fault, never retried.
+    """A batch that proved unusable when it was decoded.
 
-    `extra["report"]` carries the ingest report.
+    This is the client's fault and never retried.
+
+    `extra["report"]` has the ingest report.
     """
 
     code, title, status = "batch-rejected", "Batch rejected", 422
 
 
 class DataHeld(Rejected):
-    """A batch whose recipe says that such findings hold it: `"data_report": "hold"`. It is kept for a retry."""
+    """A batch held because its recipe says so for such findings: `"data_report": "hold"`.
+
+    The batch is retained for a retry.
+    """
 
     code, title, status = "data-held", "Batch held for its data", 422
 
 
 class LeaseLost(PerennialError):
-    """The worker's lease on a job ran out and another may own it: stop, write nothing more."""
+    """A worker's lease on a job that ran out.
+
+    Another worker may own the job: stop, write nothing more.
+    """
 
     code, title, status = "lease-lost", "Lease lost", 409

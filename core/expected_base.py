@@ -1,6 +1,7 @@
-"""What a base of an architecture must hold: names, shapes and dtypes of its tensors.
+"""Names, shapes and dtypes of the tensors that a base must have for an architecture.
 
-It is asked of the learning code once, in a process of its own, and kept in `<data dir>/catalogue/`.
+The learning code computes them once, in a separate process; they are cached in `<data
+dir>/catalogue/`.
 """
 
 import hashlib
@@ -23,52 +24,53 @@ CACHED_ARCHITECTURES = 200
 
 
 def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
-    """What a base of this architecture must hold, where it was asked for before; None: it takes a process to
-    say."""
+    """Return the cached tensors of an architecture's base, or None if they are not cached."""
     path, _ = _kept(settings, architecture, image)
     try:
-        found: ExpectedBase = json.loads(path.read_bytes())
+        expected: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    return found
+    return expected
 
 
 def expected_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase:
-    """What a base of this architecture must hold: `tensors`, `optional`, `ignored`.
+    """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
 
     Raises:
         Invalid: the architecture cannot be built for this image.
-        Unavailable: the learning code does not answer.
+        Unavailable: the learning code does not respond.
     """
-    found = known_base(settings, architecture, image)
-    if found is not None:
-        return found
+    cached = known_base(settings, architecture, image)
+    if cached is not None:
+        return cached
     path, request = _kept(settings, architecture, image)
-    answer = _ask(request)
-    kept = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
-    if len(kept) >= CACHED_ARCHITECTURES:
-        kept[0].unlink(missing_ok=True)
+    expected = _ask(request)
+    cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
+    if len(cached_files) >= CACHED_ARCHITECTURES:
+        cached_files[0].unlink(missing_ok=True)
     temporary = path.with_suffix(f".{new_id('bas')}")
-    temporary.write_text(json.dumps(answer))
+    temporary.write_text(json.dumps(expected))
     temporary.replace(path)
-    return answer
+    return expected
 
 
 def to_compare(
     tensors: Sequence[Tensor], expected: ExpectedBase
 ) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
-    """The tensors of a file that count, and those that it must hold: without what it may leave out or bring
-    along."""
+    """Return the tensors of a file that matter, and the tensors that it must have.
+
+    Ignored tensors are left out of the former, absent optional ones out of the latter.
+    """
     ignored = tuple(expected["ignored"])
     optional = set(expected["optional"])
     present = {t.name for t in tensors}
-    wanted = {n: want for n, want in expected["tensors"].items() if n in present or n not in optional}
-    own = [t for t in tensors if t.name in wanted or not (ignored and t.name.startswith(ignored))]
-    return own, wanted
+    required = {n: tensor for n, tensor in expected["tensors"].items() if n in present or n not in optional}
+    relevant = [t for t in tensors if t.name in required or not (ignored and t.name.startswith(ignored))]
+    return relevant, required
 
 
 def _kept(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
-    """Where the answer is kept, and the question."""
+    """Return the path of the cached result, and the request as JSON."""
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
     return settings.folder("catalogue") / f"expected-{name}.json", request
@@ -87,5 +89,5 @@ def _ask(request: str) -> ExpectedBase:
         )
     if done.returncode != 0:
         raise Unavailable("The learning code could not be started; try again.")
-    answer: ExpectedBase = json.loads(done.stdout)
-    return answer
+    expected: ExpectedBase = json.loads(done.stdout)
+    return expected

@@ -1,9 +1,12 @@
-"""Named places in the code where fault tests end the process as `kill -9` does; otherwise nothing happens there.
+"""Named points where fault tests end the process as `kill -9` does. Otherwise they do nothing.
 
-PERENNIAL_KILL_POINTS names a folder. A file in it with a point's name arms the point: the first process that comes
-there takes the file away and is killed, so one file is one death. A file that holds the number of a signal sends that
-signal instead: SIGSTOP holds the process at the point until it gets SIGCONT. A file `device-error` there makes a job
-process raise, before its first step, the error that it holds, and the check of the device too, while it is there.
+PERENNIAL_KILL_POINTS names a folder. A file in it with a point's name arms the point. The first
+process that reaches the point removes the file and is killed, so one file causes one death. A file
+with the number of a signal sends that signal instead: SIGSTOP holds the process at the point until
+it gets SIGCONT.
+
+While the folder has a file `device-error`, a job process raises the error in it before its first
+step. So does the check of the device.
 """
 
 import os
@@ -49,14 +52,14 @@ POINTS = {
     "delivery-sent": "a receiver has taken a delivery, nobody has noted that",
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
-"""Point to what is done there and what is not."""
+"""Point → the actions that are done there, and those that are not."""
 _FOLDER = os.environ.get("PERENNIAL_KILL_POINTS")
 DEVICE_ERROR = "device-error"
-"""File of that folder with the message of a device that does not work."""
+"""Name of the file in that folder with the error message of a broken device."""
 
 
 def hit(point: str) -> None:
-    """Die here, or get the signal that the file names, if the point is armed."""
+    """Kill this process, or send it the signal that the file names, if the point is armed."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, point)
@@ -69,7 +72,7 @@ def hit(point: str) -> None:
 
 
 def fail_device() -> None:
-    """Raise RuntimeError with the message of the file `device-error`, if there is one."""
+    """Raise RuntimeError with the message of the file `device-error`, if it exists."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, DEVICE_ERROR)

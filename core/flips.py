@@ -1,7 +1,8 @@
-"""Two versions on the same images: how many answers turned wrong, how many right, and how sure that is.
+"""Comparison of two versions on the same images: counts of changed answers, and their significance.
 
-An image that the old version answers right and the new one wrong is a negative flip; their share of all images is
-the negative flip rate, NFR (Yan et al., Positive-Congruent Training, CVPR 2021).
+An image that the old version classifies correctly and the new one wrongly is a negative flip. The
+share of negative flips in all images is the negative flip rate, NFR (Yan et al., Positive-Congruent
+Training, CVPR 2021).
 """
 
 import math
@@ -18,7 +19,14 @@ Z95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class Flips:
-    """Counts of images: right by both, by the old version alone (`negative`), by the new one alone, by none."""
+    """Counts of images by the versions that classify them correctly.
+
+    Attributes:
+        both_right: images that both versions classify correctly.
+        negative: images that only the old version classifies correctly.
+        positive: images that only the new version classifies correctly.
+        both_wrong: images that neither version classifies correctly.
+    """
 
     both_right: int = 0
     negative: int = 0
@@ -27,7 +35,7 @@ class Flips:
 
     @property
     def n(self) -> int:
-        """All images."""
+        """The number of all images."""
         return self.both_right + self.negative + self.positive + self.both_wrong
 
     @property
@@ -45,22 +53,32 @@ class Flips:
 
 
 def count(old: Mask, new: Mask) -> Flips:
-    """The counts of bool [N] each: which images the two versions answer right."""
+    """Count the flips between two versions.
+
+    Args:
+        old, new: bool [N], true for images that the old or new version classifies correctly.
+    """
     both, either = int((old & new).sum()), int((old | new).sum())
     return Flips(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
 def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
-    """As `count`, of each group 0 to `most` - 1: int64 [most, 4] in the order of the fields of `Flips`.
+    """Count the flips between two versions in each group of images.
 
-    groups: int64 [N], of each image.
+    Args:
+        groups: int64 [N], the group of each image.
+        most: number of groups; they are numbered from 0 to `most` - 1.
+        old, new: bool [N], as in `count`.
+
+    Returns:
+        int64 [most, 4], in the order of the fields of `Flips`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
     return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(np.int64)
 
 
 def wilson(successes: int, n: int) -> tuple[float, float] | None:
-    """The 95 % interval of a share in [0, 1] (Wilson 1927); None without trials."""
+    """Return the 95 % interval of a share in [0, 1] (Wilson 1927), or None without trials."""
     if not n:
         return None
     share, z2 = successes / n, Z95 * Z95
@@ -71,20 +89,22 @@ def wilson(successes: int, n: int) -> tuple[float, float] | None:
 
 
 def mcnemar(negative: int, positive: int) -> float:
-    """p in [0, 1] of McNemar's exact test: two-sided, that either flip is as likely as the other.
+    """Return p in [0, 1] of McNemar's exact two-sided test that both flips are equally likely.
 
-    2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947, Liddell 1976).
+    p is 2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947,
+    Liddell 1976).
     """
-    n, least = negative + positive, min(negative, positive)
-    if 2 * least >= n - 1:
+    n, fewer_flips = negative + positive, min(negative, positive)
+    if 2 * fewer_flips >= n - 1:
         return 1.0
-    return min(1.0, 2 * _at_most(least, n))
+    return min(1.0, 2 * _at_most(fewer_flips, n))
 
 
 def mcnemar_worse(negative: int, positive: int) -> float:
-    """p in [0, 1] of McNemar's exact one-sided test that negative flips are not more probable than positive ones.
+    """Return p in [0, 1] of McNemar's exact one-sided test.
 
-    P(X ≥ negative) of a binomial with n = negative + positive and ½.
+    The null hypothesis is that negative flips are not more probable than positive ones. p is P(X ≥
+    negative) of a binomial with n = negative + positive and ½.
     """
     n = negative + positive
     if 2 * positive < n:
@@ -93,9 +113,10 @@ def mcnemar_worse(negative: int, positive: int) -> float:
 
 
 def _at_most(k: int, n: int) -> float:
-    """P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
+    """Return P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
 
-    Terms are summed from the largest on, each from the one before: no number leaves the range of a float.
+    Terms are summed from the largest on, each computed from the previous one, so that no number
+    leaves the range of a float.
     """
     if k < 0:
         return 0.0

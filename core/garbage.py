@@ -1,15 +1,15 @@
-"""What a process that lives long tells Python's garbage collector."""
+"""Settings of Python's garbage collector for long-lived processes."""
 
 import gc
 
 
 def freeze_imports() -> None:
-    """Leave what is there now to no garbage collection.
+    """Exclude all objects that exist now from garbage collection.
 
-    A full collection looks at everything that lives: with all that is imported it takes tens of milliseconds,
-    in the middle of a request. And full collections wait until garbage is a quarter of what lives, which is
-    many jobs' statements and sessions, for which the heap grows.
+    A full collection visits every live object. With all imported modules that takes tens of
+    milliseconds, in the middle of a request. Full collections also wait until garbage is a quarter
+    of the live objects, which is many jobs' statements and sessions, so that the heap grows.
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # the quarter is of what this one leaves
+    gc.collect()  # collect again, so that the quarter refers to the objects that remain now

@@ -1,4 +1,4 @@
-"""Helper processes: ones that answer over their stdin and stdout, keep nothing of their own and need no secret."""
+"""Helper processes, which communicate over stdin and stdout, store nothing and need no secret."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-"""Where helpers start, so that they find these packages."""
+"""Working directory of helpers, in which they find these packages."""
 _KEPT = re.compile(
     r"PATH|LANG|LC_\w+|TZ|HOME|TMPDIR|LD_LIBRARY_PATH|PYTHON[A-Z]+|XDG_CACHE_HOME|PERENNIAL_KILL_POINTS"
     r"|(MALLOC|OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|NVIDIA|TORCH\w*|PYTORCH|HIP|ROCR|HSA)_\w+"
@@ -15,18 +15,19 @@ _KEPT = re.compile(
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a helper inherits: where programs and libraries lie, how they count threads and find a device, and `more`.
+    """Return the environment for a helper, extended by `more`.
 
-    Everything else stays behind, least of all keys: addresses and passwords of the database, the store and the broker.
+    It has the paths of programs and libraries and the settings of threads and devices. Everything
+    else is left out, above all the addresses and passwords of database, store and broker.
     """
     return {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)} | more
 
 
 def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """Run a module that takes one argument, to its end, and return its status and output.
+    """Run a module with one argument to its end; return its status and output.
 
     Raises:
-        subprocess.TimeoutExpired: it took longer, and was killed.
+        subprocess.TimeoutExpired: the module took longer than `timeout_s` and was killed.
     """
     return subprocess.run(
         [sys.executable, "-m", module, argument],
@@ -40,7 +41,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a helper, whatever it does, wait until it is gone, and close its pipes."""
+    """Kill a helper, wait until it has ended, and close its pipes."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -48,4 +49,4 @@ def end(process: "subprocess.Popen[bytes]") -> None:
             if pipe is not None:
                 pipe.close()
         except OSError:
-            continue  # bytes that it never took
+            continue  # the pipe still had bytes that the helper never read

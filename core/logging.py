@@ -1,8 +1,8 @@
-"""Logging for API and worker: JSON lines on standard error, one shape, never a secret.
+"""Logging of API and worker: JSON lines of one format on standard error, without secrets.
 
-Context such as `request`, `model` and `job` ids is bound with `structlog.contextvars` and appears on
-every line of that request or attempt. Records of libraries (uvicorn, celery, sqlalchemy) take the same
-road, so that one reader understands all lines.
+Context such as `request`, `model` and `job` ids is bound with `structlog.contextvars` and appears
+on every line of that request or attempt. Records of libraries (uvicorn, celery, sqlalchemy) get the
+same format, so that one reader understands all lines.
 """
 
 import logging
@@ -24,7 +24,7 @@ _SIGNATURE = re.compile(r"(?i)(X-Amz-(?:Signature|Credential|Security-Token)=)[^
 
 
 def configure(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send all logging of this process, ours and the libraries', to `stream` as JSON lines.
+    """Send all logging of this process and its libraries to `stream` as JSON lines.
 
     Args:
         service: `api`, `worker` or `launcher`; a field of every line.
@@ -73,7 +73,7 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO | None = None
         logger.handlers[:] = []
         logger.propagate = True
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # One line per request at INFO would double what the API itself reports.
+    # Access lines at INFO would duplicate the API's own line per request.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
 
 
@@ -85,7 +85,7 @@ def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def hide_keys(text: str) -> str:
-    """A text without the access keys that somebody put into it."""
+    """Return a text with access keys replaced by `[hidden]`."""
     return _KEY.sub(_HIDDEN, text)
 
 

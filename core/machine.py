@@ -1,4 +1,4 @@
-"""Resources of the machine: the memory and the CPUs that this process and its children may use, and its GPUs."""
+"""Resources of the machine: its GPUs, and the memory and CPUs that this process may use."""
 
 import os
 import re
@@ -10,23 +10,25 @@ _GPU = re.compile(r"nvidia\d+")
 
 
 def memory_bytes() -> int:
-    """Memory in bytes: the machine's, or the container's where that is less."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the memory of the machine, or of the container if it has less, in bytes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUPS:
         try:
             text = Path(name).read_text().strip()
         except OSError:
             continue
         if text.isdigit():
-            found = min(found, int(text))
-    return found
+            memory = min(memory, int(text))
+    return memory
 
 
 def usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the CPUs that this process may use, at least 1: its affinity, or its container's quota if less.
+    """Return the number of CPUs that this process may use, at least 1.
+
+    The number is the process's affinity, or its container's quota if that is less.
 
     Args:
-        cgroup: where the control groups of this process are mounted, of version 2 or 1.
+        cgroup: mount point of the control groups of this process, of version 2 or 1.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota(cgroup)
@@ -34,7 +36,7 @@ def usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def _cpu_quota(cgroup: Path) -> float | None:
-    """Return the CPUs that a container's quota is worth; None: it has no quota."""
+    """Return the quota of a container in CPUs, or None if it has none."""
     try:
         text = (cgroup / "cpu.max").read_text()
     except OSError:
@@ -52,23 +54,23 @@ def _cpu_quota(cgroup: Path) -> float | None:
 
 
 def with_cuda() -> bool:
-    """Whether a process here could open CUDA; asked without loading torch."""
+    """Return whether a process on this machine could open CUDA, without loading torch."""
     return Path("/dev/nvidiactl").exists()
 
 
 def count_gpus(dev: Path = _DEV) -> int:
-    """Return the GPUs that a process here sees: those of the machine, or those that CUDA_VISIBLE_DEVICES names."""
+    """Return the number of GPUs that a process sees: all, or those in CUDA_VISIBLE_DEVICES."""
     try:
-        there = sum(1 for entry in dev.iterdir() if _GPU.fullmatch(entry.name))
+        installed = sum(1 for entry in dev.iterdir() if _GPU.fullmatch(entry.name))
     except OSError:
         return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return there
+        return installed
     named = 0
-    for name in visible.split(","):  # CUDA reads up to the first that is not there, such as -1
+    for name in visible.split(","):  # CUDA stops reading at the first invalid entry, such as -1
         if not name.strip() or name.strip().startswith("-"):
             break
         named += 1
-    # One GPU may be cut into several MIG devices, each of which counts.
-    return named if "MIG-" in visible else min(named, there)
+    # A GPU may be divided into several MIG devices, each of which counts.
+    return named if "MIG-" in visible else min(named, installed)

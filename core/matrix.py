@@ -1,10 +1,10 @@
 """The accuracy matrix R and its summary figures, as pure functions of rows and cells.
 
-`R[v][j]` is the accuracy of version v on the held-out part of task j. Figures go along the ancestors of
-one version: stages 0 (the base) … T, where stage i learned task t_i. Backward and forward transfer follow
-Lopez-Paz and Ranzato 2017 (arXiv 1706.08840), forgetting and intransigence Chaudhry et al. 2018 (arXiv
-1801.10112). Stored are counts, accuracies are derived. Sums go only over defined entries; what is undefined
-is None, never 0.
+`R[v][j]` is the accuracy of version v on the held-out part of task j. Figures follow the ancestors
+of one version: stages 0 (the base) … T, where stage i learned task t_i. Backward and forward
+transfer follow Lopez-Paz and Ranzato 2017 (arXiv 1706.08840), forgetting and intransigence Chaudhry
+et al. 2018 (arXiv 1801.10112). Counts are stored, accuracies are derived. Sums include only defined
+entries; undefined values are None, never 0.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -91,9 +91,13 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A version: its number, the task it learned (None for 0), its parent (None for 0), and all tasks it was taught.
+    """A version as a row of the matrix.
 
-    tasks: None where the versions along its parents say it.
+    Attributes:
+        version: number of the version.
+        task: the task it learned; None for version 0.
+        parent: number of its parent; None for version 0.
+        tasks: all tasks it was taught; None if they follow from the versions along its parents.
     """
 
     version: int
@@ -103,32 +107,35 @@ class Row:
 
 
 def accuracy_matrix(rows: Sequence[Row], columns: Sequence[int], cells: Cells) -> list[list[float | None]]:
-    """One list per row, one accuracy in [0, 1] or None per column."""
+    """Return one list per row with one accuracy in [0, 1], or None, per column."""
     return [[_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
 def path(rows: Sequence[Row], version: int) -> list[Row]:
-    """The rows from version 0 to `version` along the parents.
+    """Return the rows from version 0 to `version` along the parents.
 
     Raises:
         KeyError: `version`, or one of its ancestors, is not among the rows.
     """
     by_version = {row.version: row for row in rows}
-    line = [by_version[version]]
-    while (parent := line[-1].parent) is not None:
-        line.append(by_version[parent])
-    return line[::-1]
+    lineage = [by_version[version]]
+    while (parent := lineage[-1].parent) is not None:
+        lineage.append(by_version[parent])
+    return lineage[::-1]
 
 
 class Stages:
-    """R along the ancestors of one version: `r(stage, task)`, and every figure that follows from it.
+    """R along the ancestors of one version, and every figure derived from it.
 
     Args:
-        scenario: data, task or class: chooses the primary accuracy, and whether FWT is defined.
-        slices: whether each task has test images of its own. On one common test set the columns are all
-            the same, and transfer and forgetting are undefined.
-        zero_heads: task scenario: heads of tasks that are not learned yet are zero, which makes FWT 0 by
-            construction, so it is undefined.
+        rows: versions, among them `version` and its ancestors.
+        cells: counts of each (version, task).
+        version: number of the version.
+        scenario: data, task or class; determines the primary accuracy and whether FWT is defined.
+        slices: whether each task has its own test images. With one common test set all columns are
+            equal, so transfer and forgetting are undefined.
+        zero_heads: task scenario only: heads of tasks that are not learned yet are zero. FWT would
+            then be 0 by construction, so it is undefined.
 
     Raises:
         KeyError: `version`, or one of its ancestors, is not among the rows.
@@ -159,105 +166,126 @@ class Stages:
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
     def r(self, stage: int, task: int) -> float | None:
-        """Accuracy in [0, 1]."""
+        """Return the accuracy of a stage on a task in [0, 1], or None if it is undefined."""
         return self._accuracies.get((self.line[stage].version, task))
 
     def seen(self, stage: int) -> list[int]:
-        """Tasks learned up to a stage, in the order in which they were first learned."""
+        """Return the tasks learned up to a stage, in the order in which they were first learned."""
         return [task for task, at in self.learned.items() if at <= stage]
 
     def task_mean(self, stage: int) -> float | None:
-        """Mean accuracy over the tasks seen."""
+        """Return the mean accuracy over the tasks seen."""
         return mean(self.r(stage, task) for task in self.seen(stage))
 
     def pooled(self, stage: int) -> float | None:
-        """Accuracy over all images of the tasks seen; of the one common test set without slices."""
+        """Return the accuracy over all images of the tasks seen, or of the common test set."""
         counts = [self._cells.get((self.line[stage].version, task), (0, 0)) for task in self.seen(stage)]
         return _ratio(sum(correct for correct, _ in counts), sum(total for _, total in counts))
 
     def macro(self, stage: int, per_class: ClassCells) -> float | None:
-        """Mean accuracy over the classes seen that have test images; per head in the task scenario."""
+        """Return the mean accuracy over the classes seen that have test images.
+
+        In the task scenario the classes of each head count separately.
+        """
         version, totals = self.line[stage].version, dict[tuple[int | None, str], tuple[int, int]]()
         for task in self.seen(stage):
             for label, (correct, total) in per_class.get((version, task), {}).items():
                 key = (task if self.scenario == "task" else None, label)
-                held = totals.get(key, (0, 0))
-                totals[key] = (held[0] + correct, held[1] + total)
+                counts = totals.get(key, (0, 0))
+                totals[key] = (counts[0] + correct, counts[1] + total)
         return mean(_ratio(correct, total) for correct, total in totals.values())
 
     def primary(self, stage: int) -> float | None:
-        """A_i: pooled over images, except with a head per task: there the mean over tasks."""
+        """Return A_i: accuracy over all images, or the mean over tasks in the task scenario."""
         return self.task_mean(stage) if self.scenario == "task" else self.pooled(stage)
 
     def by_stage(self) -> list[float | None]:
-        """A_1 … A_T."""
+        """Return A_1 … A_T."""
         return [self.primary(stage) for stage in range(1, self.last + 1)]
 
     def bwt(self) -> float | None:
-        """1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
+        """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
         return mean(
             _minus(self.r(self.last, j), self.r(self.learned[j], j)) for j in self._earlier(self.last)
         )
 
     def fwt(self) -> float | None:
-        """1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
+        """Return forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
         if not self._forward or not self._slices:
             return None
         later = [j for j, at in self.learned.items() if at >= 2]
         return mean(_minus(self.r(self.learned[j] - 1, j), self.r(0, j)) for j in later)
 
     def forgotten(self, task: int, stage: int, *, literal: bool = False) -> float | None:
-        """f_j^k = max_l R[l][j] - R[k][j] over l from j, or with `literal` from 1, to k - 1."""
+        """Return f_j^k = max_l R[l][j] - R[k][j], with l from j to k - 1.
+
+        Args:
+            task: j.
+            stage: k.
+            literal: let l start at 1, before the task was learned.
+        """
         first = 1 if literal else self.learned[task]
         best = [a for earlier in range(first, stage) if (a := self.r(earlier, task)) is not None]
         return _minus(max(best, default=None), self.r(stage, task))
 
     def forgetting(self, stage: int, *, literal: bool = False) -> float | None:
-        """F_k: mean of f_j^k over the tasks learned before stage k; in [-1, 1], negative is gain."""
+        """Return F_k: the mean of f_j^k over the tasks learned before stage k.
+
+        The range is [-1, 1]; a negative value is a gain.
+        """
         return mean(self.forgotten(j, stage, literal=literal) for j in self._earlier(stage))
 
     def learning_accuracy(self) -> float | None:
-        """Mean of R[j][j]."""
+        """Return the mean of R[j][j]."""
         return mean(self.r(at, task) for task, at in self.learned.items())
 
     def intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
-        """I_k = a*_k - R[k][k] for each stage k from 1.
+        """Return I_k = a*_k - R[k][k] for each stage k from 1.
 
         Args:
             reference: a*_k, the accuracy on task k of a model trained jointly on the tasks 1 … k.
 
         Raises:
-            ValueError: not one value per stage.
+            ValueError: `reference` does not have one value per stage.
         """
-        own = [self.r(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None]
-        return [_minus(best, r) for best, r in zip(reference, own, strict=True)]
+        when_learned = [self.r(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None]
+        return [_minus(best, r) for best, r in zip(reference, when_learned, strict=True)]
 
     def gap(self, joint: Sequence[float | None]) -> list[float | None]:
-        """D_i = A_i of the reference - A_i for each stage from 1; the last is D.
+        """Return D_i = A_i of the reference - A_i for each stage from 1; the last value is D.
 
         Args:
-            joint: primary accuracies of models trained jointly on the tasks 1 … i, same network and recipe.
+            joint: primary accuracies of models trained jointly on the tasks 1 … i, with the same
+                network and recipe.
 
         Raises:
-            ValueError: not one value per stage.
+            ValueError: `joint` does not have one value per stage.
         """
-        return [_minus(best, own) for best, own in zip(joint, self.by_stage(), strict=True)]
+        return [_minus(best, accuracy) for best, accuracy in zip(joint, self.by_stage(), strict=True)]
 
     def _earlier(self, stage: int) -> list[int]:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
 def rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
-    """(regression rate, improvement rate) from (regressed, improved, total) counts of the same images.
+    """Return (regression rate, improvement rate) from counts on the same images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
+
+    Args:
+        changes: (regressed, improved, total) counts.
     """
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
     return _ratio(regressed, total), _ratio(improved, total)
 
 
 def degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
-    """Tasks whose accuracy says nothing, since only one class can be answered. `classes`: task → labels."""
+    """Return the tasks whose accuracy is meaningless because there is only one possible class.
+
+    Args:
+        stages: the version's stages.
+        classes: task → labels.
+    """
     tasks = stages.seen(stages.last)
     if stages.scenario == "task":
         return [task for task in tasks if len(classes.get(task, ())) == 1]
@@ -271,12 +299,17 @@ def unmeasured(
     classes: Mapping[int, Collection[str]],
     ever: Collection[int] | None = None,
 ) -> list[UnmeasuredClass]:
-    """Learned classes that have no test image: {"task", "class"}, in order.
+    """Return the learned classes without test images as {"task", "class"}, in order.
 
-    Of tasks that the version was measured on, and of those that no version ever was: they had no test image. A task
-    that was measured when learned, and whose test images are gone since, is not listed.
+    Tasks that the version was measured on are covered, and tasks that no version was ever measured
+    on, since those had no test images. Tasks that were measured when learned, and whose test images
+    were removed later, are left out.
 
-    ever: tasks that some version was measured on; None: those of `per_class`.
+    Args:
+        stages: the version's stages.
+        per_class: counts per class.
+        classes: task → labels.
+        ever: tasks that some version was measured on; None means those of `per_class`.
     """
     version, heads = stages.line[-1].version, stages.scenario == "task"
     if ever is None:
@@ -307,7 +340,7 @@ def summary(
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
 ) -> LineSummary:
-    """The figures of `version` that follow from R, by the names of `DEFINITIONS`.
+    """Return the figures of `version` that follow from R, named as in `DEFINITIONS`.
 
     Args:
         scenario: data, task or class.
@@ -322,11 +355,13 @@ def figures(
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
 ) -> LineSummary:
-    """The figures of the last of these stages.
+    """Return the figures of the last stage.
 
     Args:
-        per_class: for `macro`.
-        joint, reference: of models trained jointly, see `Stages.gap` and `Stages.intransigence`.
+        stages: the version's stages.
+        per_class: counts per class, for `macro`.
+        joint, reference: accuracies of jointly trained models; see `Stages.gap` and
+            `Stages.intransigence`.
     """
     last, by_stage = stages.last, stages.by_stage()
     gap = None if joint is None else stages.gap(joint)
@@ -361,7 +396,7 @@ def figures(
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the defined values; None when there is none."""
+    """Return the mean of the defined values, or None if there is none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 

@@ -1,6 +1,6 @@
-"""How the API and its helper processes talk: messages of a length (4 bytes, big endian) and that many bytes.
+"""Messages between the API and its helpers: 4 bytes of length (big endian), then the content.
 
-A file of its own, so that the API can speak without loading what a helper needs.
+This is a separate file, so that the API can communicate without loading what a helper needs.
 """
 
 import struct
@@ -10,7 +10,11 @@ _LENGTH = struct.Struct(">I")
 
 
 def read_exactly(file: IO[bytes], count: int) -> bytes:
-    """`count` bytes. Raises EOFError when the other side is gone."""
+    """Read exactly `count` bytes.
+
+    Raises:
+        EOFError: the other side has closed the connection.
+    """
     chunks = []
     while count:
         chunk = file.read(min(count, 1 << 20))
@@ -22,7 +26,11 @@ def read_exactly(file: IO[bytes], count: int) -> bytes:
 
 
 def read_message(file: IO[bytes], most: int | None = None) -> bytes:
-    """The next message. Raises EOFError at the end, and where the message has more than `most` bytes."""
+    """Read the next message.
+
+    Raises:
+        EOFError: there are no more messages, or the message has more than `most` bytes.
+    """
     (length,) = _LENGTH.unpack(read_exactly(file, _LENGTH.size))
     if most is not None and length > most:
         raise EOFError("the other side does not keep to the protocol")

@@ -1,14 +1,17 @@
-"""Near duplicates: images that look the same though their bytes differ, such as a photo saved again or resized.
+"""Near duplicates: images that look the same although their bytes differ.
 
-Each image has a difference hash of 128 bits (dHash, Krawetz 2013): the decoded image in grey at 9 × 8 and at 8 × 9
-pixels, and of each pixel whether its right (or lower) neighbour is brighter by more than a grey level, so that noise
-in plain areas says nothing. Two images are near duplicates when their hashes differ in at most `MOST_BITS` bits; how
-many re-encoded copies that finds, and how many unrelated images, is in docs/benchmarks.md.
+Examples are a photo saved again or resized. Each image has a difference hash of 128 bits (dHash,
+Krawetz 2013). The decoded image is reduced to grey at 9 × 8 and at 8 × 9 pixels. Each bit says
+whether a pixel's right (or lower) neighbour is brighter by more than a grey level, so that noise in
+plain areas has no effect. Two images are near duplicates if their hashes differ in at most
+`MOST_BITS` bits. docs/benchmarks.md has the numbers of re-encoded copies and of unrelated images
+that this finds.
 
-The search is never quadratic. Two hashes of 8 bands of 16 bits that differ in at most 7 bits have a band in common
-(pigeonhole). So for each band hashes are sorted with that band first, and each is compared with those that follow it.
-How many follow is bounded by `COMPARISONS`: every pair is found as long as no more hashes than that share a band,
-and `complete` says whether that was so.
+The search is never quadratic. Two hashes of 8 bands of 16 bits that differ in at most 7 bits have a
+band in common (pigeonhole principle). For each band, hashes are therefore sorted with that band
+first, and each is compared with its successors. `COMPARISONS` limits the number of successors.
+Every pair is found as long as no more hashes than that share a band, and `complete` says whether
+that was the case.
 """
 
 from dataclasses import dataclass
@@ -23,12 +26,12 @@ Rows = npt.NDArray[np.int64]
 _Images = npt.NDArray[np.uint8]
 
 MOST_BITS = 7
-"""Of 128, by which hashes of near duplicates differ at most."""
+"""Most bits, of 128, in which hashes of near duplicates differ."""
 BANDS, BAND_BITS = 8, 16
 COMPARISONS = 1 << 28
-"""Of hashes, in one search: some seconds."""
+"""Most comparisons of hashes in one search: some seconds."""
 _MARGIN = 1.0
-"""Grey levels of 256 by which a pixel is brighter than its neighbour."""
+"""Grey levels of 256 by which a pixel must be brighter than its neighbour."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 _CHUNK = 2048
 _SHORT, _LONG = 8, 9
@@ -36,26 +39,30 @@ _SHORT, _LONG = 8, 9
 
 @dataclass(frozen=True)
 class Found:
-    """near: for each row the row that it nearly repeats, −1 for none, int64 [N]; complete: whether no pair
-    was missed."""
+    """Result of a search for near duplicates.
+
+    Attributes:
+        near: int64 [N], for each row the row that it nearly repeats; −1 for none.
+        complete: whether no pair was missed.
+    """
 
     near: Rows
     complete: bool
 
 
 def hashes(images: _Images) -> Hashes:
-    """uint64 [N, 2] of uint8 images [N, S, S, C], C 1 or 3."""
+    """Return the hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
     parts = [_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)]
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
 def distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
-    """Bits in which hashes [..., 2] differ, [...]."""
+    """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
     return np.bitwise_count(one ^ other).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
 def within(found: Hashes) -> Found:
-    """For each image an earlier near duplicate: `near` holds a row before its own."""
+    """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(found), -1, np.int64)
     distinct, first, group = np.unique(found, axis=0, return_index=True, return_inverse=True)
     group = group.reshape(-1)
@@ -72,13 +79,13 @@ def within(found: Hashes) -> Found:
 
 
 def between(found: Hashes, earlier: Hashes) -> Found:
-    """For each image of `found` a near duplicate among `earlier`: `near` holds a row of `earlier`."""
+    """Find for each image of `found` a near duplicate in `earlier`: `near` has its row there."""
     near = np.full(len(found), -1, np.int64)
     both = np.concatenate([earlier, found])
     distinct, group = np.unique(both, axis=0, return_inverse=True)
     group = group.reshape(-1)
     old, new = group[: len(earlier)], group[len(earlier) :]
-    # The first row of each hash among the earlier ones, −1 where it has none.
+    # The first row of each hash among the earlier ones, −1 if it has none.
     row_of = np.full(len(distinct), -1, np.int64)
     row_of[old[::-1]] = np.arange(len(earlier))[::-1]
     is_new = np.zeros(len(distinct), np.bool_)
@@ -114,28 +121,33 @@ def group(found: Hashes) -> Rows:
 def contradicting(
     found: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
-    """Find images with a near duplicate under another label: pairs of a row before, and the image's own.
+    """Find images with a near duplicate under another label.
 
     Args:
-        found: hashes of the batch [N, 2]; labels: of each, int64 [N].
-        earlier: hashes of other images [M, 2] with their labels; None: the batch is compared with itself.
+        found: hashes of the batch [N, 2].
+        labels: int64 [N], the label of each.
+        earlier: hashes of other images [M, 2]; None compares the batch with itself.
+        earlier_labels: int64 [M], their labels.
 
     Returns:
-        For each image at most one pair (row of `earlier`, or an earlier row of `found`; row of `found`), rising.
+        At most one pair for each image, rising: (row of `earlier`, or an earlier row of `found`;
+            row of `found`).
     """
     old = np.zeros((0, 2), np.uint64) if earlier is None else earlier
     both = np.concatenate([old, found])
     numbers = np.concatenate([np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels])
     is_old = np.arange(len(both)) < len(old)
-    # One of each hash under each label, and of each side: others of its kind have the same partners.
+    # One representative of each hash, label and side: others of the same kind have the same
+    # partners.
     kinds = np.column_stack([both, numbers.astype(np.uint64), is_old.astype(np.uint64)])
     _, first, group = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    here = np.ones(len(first), np.bool_)
-    left, right = (here, here) if earlier is None else (is_old[first], ~is_old[first])
+    everything = np.ones(len(first), np.bool_)
+    left, right = (everything, everything) if earlier is None else (is_old[first], ~is_old[first])
     one, other, _ = _pairs(both[first], left, right)
     differ = numbers[first[one]] != numbers[first[other]]
     one, other = one[differ], other[differ]
-    partner = np.full(len(first), len(both), np.int64)  # of each kind, the first row that contradicts it
+    # Of each kind, the first row that contradicts it.
+    partner = np.full(len(first), len(both), np.int64)
     np.minimum.at(partner, one, first[other])
     np.minimum.at(partner, other, first[one])
     before = partner[group.reshape(-1)]
@@ -156,7 +168,7 @@ def _hashes(images: _Images) -> Hashes:
 
 @cache
 def _area(size: int, to: int) -> npt.NDArray[np.float32]:
-    """[to, size]: each new pixel is the mean of the area that it covers."""
+    """Return the matrix [to, size] that averages the area covered by each new pixel."""
     edges = np.arange(to + 1) * size / to
     low, high = (
         np.maximum(edges[:-1, None], np.arange(size)),
@@ -169,7 +181,10 @@ def _area(size: int, to: int) -> npt.NDArray[np.float32]:
 def _pairs(
     found: Hashes, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> tuple[Rows, Rows, bool]:
-    """Pairs of near duplicates among distinct hashes, one of `left` and one of `right`; and whether none was missed."""
+    """Find the pairs of near duplicates among distinct hashes, one of `left` and one of `right`.
+
+    The last value of the result says whether none was missed.
+    """
     ones, others, complete = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], True
     window = max(1, COMPARISONS // (BANDS * max(1, len(found))))
     for band in range(BANDS):
@@ -186,7 +201,7 @@ def _pairs(
                 break
             near = same[distances(ordered[same], ordered[same + step]) <= MOST_BITS]
             one, other = order[near], order[near + step]
-            wanted = (left[one] & right[other]) | (right[one] & left[other])
-            ones.append(one[wanted])
-            others.append(other[wanted])
+            is_across = (left[one] & right[other]) | (right[one] & left[other])
+            ones.append(one[is_across])
+            others.append(other[is_across])
     return np.concatenate(ones), np.concatenate(others), complete

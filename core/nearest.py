@@ -1,7 +1,7 @@
-"""What a person probably meant by a name that does not exist: the nearest known one, also when it stands elsewhere.
+"""Suggestions for unknown names: the nearest known name, even in another block.
 
-Known names are dotted paths of a JSON Schema (`image.size`, `optimizer.lr`), so a field that was put at the wrong
-depth, or whose path was written as one word, is found too.
+Known names are dotted paths of a JSON Schema (`image.size`, `optimizer.lr`). A field at the wrong
+depth, or with its path written as one word, is therefore found, too.
 """
 
 import re
@@ -11,42 +11,47 @@ from functools import lru_cache
 from typing import Any
 
 LIKE_ENOUGH = 0.65
-"""Of `SequenceMatcher.ratio`, 0 to 1: below it two names have little to do with each other."""
+"""Least `SequenceMatcher.ratio`, 0 to 1. Names below it have little in common."""
 LONGEST = 64
-"""Characters of a name that are compared; names that exist are shorter."""
+"""Characters of a name that are compared; existing names are shorter."""
 MAX_DEPTH = 6
 _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
 def nearest(name: str, known: Iterable[str], inside: str = "") -> str | None:
-    """The known path that `name`, written within the block `inside`, probably stands for; None: none is like it.
+    """Return the known path that `name` in the block `inside` probably means, or None.
 
-    A path is like a name by its last part or as a whole (`image_size` is `image.size`), or when one abbreviates the
-    other (`learning_rate` is `optimizer.lr`). Among equals the one in the same block wins, then the shallowest.
+    A path is similar to a name by its last part or as a whole (`image_size` is `image.size`), or if
+    one abbreviates the other (`learning_rate` is `optimizer.lr`). Among equally similar paths, one
+    in the same block wins, then the shallowest.
     """
     best: tuple[float, bool, int, str] | None = None
     for path in known:
         block = path.rpartition(".")[0]
-        found = (_likeness(name[:LONGEST], path), block == inside, -path.count("."), path)
-        if found[0] >= LIKE_ENOUGH and (best is None or found[:3] > best[:3]):
-            best = found
+        candidate = (_likeness(name[:LONGEST], path), block == inside, -path.count("."), path)
+        if candidate[0] >= LIKE_ENOUGH and (best is None or candidate[:3] > best[:3]):
+            best = candidate
     return None if best is None else best[3]
 
 
 def did_you_mean(name: str, known: Iterable[str], inside: str = "") -> str:
-    """`did you mean image.size? `, to put before the list of what is allowed; empty when nothing is like it."""
-    found = nearest(name, known, inside)
-    return "" if found is None else f"did you mean {found}? "
+    """Return text such as `did you mean image.size?
+
+    ` to precede the list of allowed names, or "".
+    """
+    suggestion = nearest(name, known, inside)
+    return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
 def unknown_field(name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()) -> str:
-    """The message for a field that does not exist.
+    """Return the message for a field that does not exist.
 
     Args:
-        known: dotted paths to look for the nearest in, see `paths_of`.
-        inside: the dotted path of the block that the field was written in; empty: the top.
-        allowed: the names that this block has; empty: the children of `inside` among `known`.
+        name: the unknown field.
+        known: dotted paths to search for the nearest one, see `paths_of`.
+        inside: dotted path of the block that contains the field; empty means the top level.
+        allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
     names = sorted(allowed or children(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
@@ -54,16 +59,19 @@ def unknown_field(name: str, known: Sequence[str], inside: str = "", allowed: Se
 
 
 def children(known: Iterable[str], inside: str) -> list[str]:
-    """The names directly within a block."""
+    """Return the names directly within a block."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
 
 
 def paths_of(schema: Mapping[str, Any]) -> list[str]:
-    """The dotted path of every property of a JSON Schema, through references and alternatives, outer ones first."""
-    found: dict[str, None] = {}
-    _walk(schema, schema, "", found, 0)
-    return sorted(found, key=lambda path: path.count("."))
+    """Return the dotted paths of all properties of a JSON Schema, outer ones first.
+
+    References and alternatives are followed, down to `MAX_DEPTH`.
+    """
+    paths: dict[str, None] = {}
+    _walk(schema, schema, "", paths, 0)
+    return sorted(paths, key=lambda path: path.count("."))
 
 
 def _walk(
@@ -83,8 +91,8 @@ def _walk(
 
 
 def _likeness(name: str, path: str) -> float:
-    given = _words(name)
-    return max(_alike(given, _words(path.rpartition(".")[2])), _alike(given, _words(path)))
+    words = _words(name)
+    return max(_alike(words, _words(path.rpartition(".")[2])), _alike(words, _words(path)))
 
 
 def _alike(given: tuple[str, ...], known: tuple[str, ...]) -> float:

@@ -1,7 +1,7 @@
-"""The base that comes with the package: a backbone for small images, so that the first hour is good without network.
+"""The base in the package: a backbone for small images that works without network access.
 
-`core/packaged/<name>.safetensors` holds the backbone, `<name>.json` what it was trained on and how well it does, as
-`bench/research/train_base.py` wrote them.
+`core/packaged/<name>.safetensors` has the backbone, `<name>.json` its training data and its
+accuracy. Both are written by `bench/research/train_base.py`.
 """
 
 import json
@@ -19,21 +19,22 @@ from core.protocol.document import Document, Number
 PREFIX = "perennial/"
 PACKAGED = f"{PREFIX}resnet20-cifar100"
 STEM = "conv1.weight"
-"""[filters, channels, height, width]: the one tensor that depends on the number of channels."""
+"""[filters, channels, height, width]: the only tensor that depends on the number of channels."""
 _FOLDER = Path(__file__).parent / "packaged"
 
 
 class PackagedBase(Document):
-    """What is known of the base.
+    """Description of a packaged base.
 
     Attributes:
-        architecture: that it fits, complete.
-        size: pixels a side of the images that it was trained on; it takes others, and knows those best.
+        architecture: the complete architecture that the base fits.
+        size: pixels a side of its training images; other sizes work, but less well.
         normalise: mean and standard deviation of each of three channels, in [0, 1].
-        accuracy: share of test images of its own classes that it answered rightly.
-        parameters: of the backbone.
-        command: that made it; cpu_seconds: that it took.
-        classes: that it was trained on.
+        accuracy: share of test images of its own classes that it classified correctly.
+        parameters: number of parameters of the backbone.
+        command: command that trained the base.
+        cpu_seconds: duration of that command.
+        classes: classes that it was trained on.
     """
 
     architecture: dict[str, str | int]
@@ -48,12 +49,16 @@ class PackagedBase(Document):
 
 @cache
 def packaged(name: str = PACKAGED) -> PackagedBase:
-    """What is known of a base of the package. Raises FileNotFoundError for a name that it does not have."""
+    """Return the description of a packaged base.
+
+    Raises:
+        FileNotFoundError: the package has no base of this name.
+    """
     return PackagedBase.from_json(json.loads(_file(name, "json").read_text()))
 
 
 def weights(channels: int, name: str = PACKAGED) -> bytes:
-    """The backbone as safetensors, for images of 1 or 3 channels."""
+    """Return the backbone as safetensors, for images of 1 or 3 channels."""
     if channels == 3:
         return _file(name, "safetensors").read_bytes()
     tensors = load_file(_file(name, "safetensors"))
@@ -61,18 +66,19 @@ def weights(channels: int, name: str = PACKAGED) -> bytes:
 
 
 def normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
-    """By which images of 1 or 3 channels are normalised for it."""
-    known = packaged(name).normalise
-    return known if channels == 3 else _grey(known)
+    """Return the normalisation of images of 1 or 3 channels for the base."""
+    rgb = packaged(name).normalise
+    return rgb if channels == 3 else _grey(rgb)
 
 
 def for_grey(
     tensors: Mapping[str, NDArray[np.float32]], normalise: Normalisation
 ) -> dict[str, NDArray[np.float32]]:
-    """A backbone of three channels as one of a single channel that sees grey images as it saw them in three.
+    """Convert a backbone of three channels to one that takes grey images and responds equally.
 
-    The stem's filters are summed over the channels, each divided by its deviation relative to their mean. What the
-    channels' different means add is a constant per filter, which BatchNorm takes up; at most .04 of a deviation.
+    The stem's filters are summed over the channels, each divided by its deviation relative to their
+    mean. The channels' different means would add a constant per filter, which BatchNorm absorbs; it
+    is at most .04 of a deviation.
     """
     share = np.mean(normalise.std) / np.asarray(normalise.std)
     stem = (tensors[STEM].astype(np.float64) * share[None, :, None, None]).sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What a value must be, in words: for people, so without the words of a schema language or of Python."""
+"""Requirements on values, in words for people instead of terms of JSON Schema or Python."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from core.nearest import did_you_mean
 
 LONGEST = 40
-"""Characters of a value that are repeated in a message."""
+"""Characters of a value that a message repeats."""
 
 _KINDS = {
     "string": "text",
@@ -33,12 +33,15 @@ _LIMITS = {
 
 
 def kind(names: Iterable[str]) -> str:
-    """JSON Schema's types in words: `a number or null`."""
+    """Return JSON Schema types in words, such as `a number or null`."""
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 
 def must_be(keyword: str, limit: Any) -> str | None:
-    """What a keyword of JSON Schema asks for: `must be at least 1`; None for one that is not said here."""
+    """Return the requirement of a JSON Schema keyword, such as `must be at least 1`.
+
+    Unknown keywords return None.
+    """
     if keyword == "type":
         return f"must be {kind([limit] if isinstance(limit, str) else limit)}"
     if keyword in ("enum", "const"):
@@ -46,26 +49,29 @@ def must_be(keyword: str, limit: Any) -> str | None:
         return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(shown, options))}"
     if keyword not in _LIMITS:
         return None
-    said = f"must be {_LIMITS[keyword].format(_number(limit))}"
-    return said.replace("entries", "entry").replace("characters", "character") if limit == 1 else said
+    text = f"must be {_LIMITS[keyword].format(_number(limit))}"
+    return text.replace("entries", "entry").replace("characters", "character") if limit == 1 else text
 
 
 def one_of(given: Any, options: Iterable[str]) -> str:
-    """To end a message about a name that does not exist: the nearest one, and all that there are."""
+    """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
     names = list(options)
     near = did_you_mean(given, names) if isinstance(given, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
 def must_be_one_of(given: Any, options: Sequence[Any]) -> str:
-    """The message for a value that is not among `options`: all that there are, what was found, and the nearest one."""
+    """Return the message for a value that is not among `options`.
+
+    It has all options, the value found, and the nearest option.
+    """
     names = [option for option in options if isinstance(option, str)]
     near = did_you_mean(given, names) if isinstance(given, str) else ""
     return f"{must_be('enum', options)}{found(given)}{near and '; ' + near.strip()}"
 
 
 def found(value: Any) -> str:
-    """`; found "abc"`: what was sent, where it is short enough to be repeated."""
+    """Return `; found "abc"`, with the value if it is short enough to be repeated."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:
@@ -74,7 +80,7 @@ def found(value: Any) -> str:
 
 
 def shown(value: Any, *, quoted: bool = False) -> str:
-    """A JSON value as JSON has it; text without quotation marks unless `quoted`."""
+    """Return a value as JSON; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,8 +1,9 @@
-"""Power of the gate's test: the losses that a number of held-out images can show.
+"""Power of the gate's test: the losses that a number of held-out images can reveal.
 
-A version turns a share `lost` of the images from right to wrong and a share `gained` from wrong to right. The gate sees
-that if McNemar's exact one-sided p is below `SIGNIFICANT` and the net share exceeds the limit. Both are computed
-from the binomial distributions themselves: for a few dozen images no approximation holds.
+A version turns a share `lost` of the images from right to wrong, and a share `gained` from wrong to
+right. The gate detects a loss if McNemar's exact one-sided p is below `SIGNIFICANT` and the net
+share exceeds the limit. Both are computed from the binomial distributions, because no approximation
+holds for a few dozen images.
 """
 
 import math
@@ -12,27 +13,32 @@ from functools import lru_cache
 from core.flips import mcnemar_worse
 
 SIGNIFICANT = 0.01
-"""p below which the gate believes in a loss."""
+"""p below which the gate takes a loss as real."""
 DETECTED = 0.95
-"""Share of the cases in which a loss is seen that counts as visible."""
+"""Probability of detection from which on a loss counts as visible."""
 GAINED = 0.02
 """Share of the images that an update is assumed to gain while it loses others."""
 _STEP = 0.001
 _SPREAD = 8.0
-"""Standard deviations around the mean beyond which a probability is left out."""
+"""Standard deviations around the mean beyond which probabilities are neglected."""
 _ROUND = 10
 _MOST_IMAGES = 5_000
-"""More images are taken for as many: what they show changes little from there on, and the sums get long."""
+"""Greater numbers of images are replaced by this one.
+
+Beyond it, further images change the result little, and the sums become long.
+"""
 
 
 @dataclass(frozen=True)
 class Visible:
-    """The smallest loss that a number of images shows, and what more images would show.
+    """The smallest loss that a number of images reveals, and the effect of more images.
 
     Attributes:
         images: held-out images that were compared.
-        loss: smallest share of lost images that is seen in 95 of 100 cases; None: not even a loss of all.
-        more: further images that would show half of it; then: the loss that would be seen with them.
+        loss: smallest share of lost images that is detected in 95 of 100 cases; None if not even
+            the loss of all is.
+        more: number of further images that would reveal half of that loss.
+        then: loss that would be detected with them.
     """
 
     images: int
@@ -43,7 +49,7 @@ class Visible:
 
 @lru_cache(maxsize=256)
 def find_visible(images: int, limit: float) -> Visible:
-    """Find what `images` held-out images can show at this limit, and how many more would show half of that."""
+    """Return the loss that `images` held-out images reveal, and the number for half of it."""
     loss = find_visible_loss(images, limit)
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     if loss is not None and loss - goal < _STEP:
@@ -55,7 +61,7 @@ def find_visible(images: int, limit: float) -> Visible:
 
 
 def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
-    """Find the smallest share of lost images that is detected; None: no loss is. In steps of a thousandth."""
+    """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
     images = min(images, _MOST_IMAGES)
     low, high = 0, math.floor((1.0 - gained) / _STEP)
     if detection(images, high * _STEP, gained, limit) < DETECTED:
@@ -70,11 +76,12 @@ def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> floa
 
 
 def detection(images: int, lost: float, gained: float, limit: float) -> float:
-    """Compute the probability that the gate sees a loss.
+    """Return the probability that the gate detects a loss.
 
     Args:
         images: held-out images that are compared.
-        lost, gained: probability of an image to turn wrong, and to turn right; their sum is at most 1.
+        lost, gained: probability of an image to turn wrong, and to turn right; their sum is at most
+            1.
         limit: net share of images that may be lost.
     """
     flipped = lost + gained
@@ -85,14 +92,17 @@ def detection(images: int, lost: float, gained: float, limit: float) -> float:
     last = min(images, math.ceil(mean + _SPREAD * spread + 1))
     total = 0.0
     for flips in range(first, last + 1):
-        most = _most_gains(flips, limit * images)
-        if most >= 0:
-            total += _probability(flips, images, flipped) * _at_most(most, flips, gained / flipped)
+        most_gains = _most_gains(flips, limit * images)
+        if most_gains >= 0:
+            total += _probability(flips, images, flipped) * _at_most(most_gains, flips, gained / flipped)
     return min(1.0, total)
 
 
 def _find_images(loss: float, limit: float, above: int) -> int | None:
-    """The smallest number of images above `above` that shows a loss, in tens; None: beyond what is searched."""
+    """Return the number of images above `above`, in tens, that reveals a loss.
+
+    None means more than `_MOST_IMAGES`.
+    """
     low, high = above, max(_ROUND, above)
     while detection(high, loss, GAINED, limit) < DETECTED:
         low, high = high, high * 2
@@ -108,7 +118,10 @@ def _find_images(loss: float, limit: float, above: int) -> int | None:
 
 
 def _most_gains(flips: int, least: float) -> int:
-    """The most gains among `flips` at which the loss is significant and its net number exceeds `least`; -1: none."""
+    """Return the most gains among `flips` with which a loss is detected, or -1.
+
+    The loss is detected if it is significant and its net number exceeds `least`.
+    """
     return min(_most_significant(flips), math.ceil((flips - least) / 2) - 1)
 
 
@@ -123,7 +136,7 @@ def _most_significant(flips: int) -> int:
 
 
 def _probability(k: int, n: int, p: float) -> float:
-    """P(X = k) of a binomial."""
+    """Return P(X = k) of a binomial."""
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
     logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
@@ -131,7 +144,10 @@ def _probability(k: int, n: int, p: float) -> float:
 
 
 def _at_most(k: int, n: int, p: float) -> float:
-    """P(X ≤ k) of a binomial: the smaller tail is summed from its largest term on, each from the one before."""
+    """Return P(X ≤ k) of a binomial.
+
+    The smaller tail is summed from its largest term on, each term computed from the previous one.
+    """
     if k >= n or p <= 0.0:
         return 1.0
     odds = p / (1.0 - p)

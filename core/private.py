@@ -1,8 +1,9 @@
-"""What the service keeps is for its own user alone: keys, images, weights and databases of every owner lie in it.
+"""Permissions of stored files: keys, images, weights and databases are the service user's alone.
 
-Every process calls `keep_private` before it writes anything: its files are then 0600 and its folders 0700. A data
-directory from before, or from an operator, is narrowed to that. Not so one that holds folders which are not the
-service's (a home, `/srv`): there other programs may have their own, so a sentence says what to do instead.
+Every process calls `keep_private` before it writes anything, so that its files are 0600 and its
+folders 0700. A data directory with wider permissions is narrowed to that, unless it has folders
+that are not the service's (a home, `/srv`). Other programs may need those, so a message says what
+to do instead.
 """
 
 import os
@@ -11,14 +12,14 @@ from pathlib import Path
 
 UMASK = 0o077
 FOLDERS = frozenset({"cache", "catalogue", "downloads", "pretrained", "spool", "store", "work", "lost+found"})
-"""What a data directory has: the last one where it is a disk of its own."""
+"""Folders that a data directory may have; `lost+found` exists if it is a disk of its own."""
 
 
 def keep_private(data_dir: Path) -> str | None:
-    """Let all that this process writes be its user's alone, and make or narrow the data directory.
+    """Make files of this process private to its user, and create or narrow the data directory.
 
     Returns:
-        What a person should know and do, where the directory stays open to others; else None.
+        Advice for a person if the directory stays open to others, else None.
     """
     os.umask(UMASK)
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -32,7 +33,7 @@ def keep_private(data_dir: Path) -> str | None:
         try:
             data_dir.chmod(mode & ~UMASK)
             return None
-        except OSError:  # another user's
+        except OSError:  # the directory belongs to another user
             pass
     return (
         f"Others on this machine can open the data directory {data_dir.absolute()} (mode {mode:04o})"

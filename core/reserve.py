@@ -1,8 +1,8 @@
-"""Room that is kept for the day on which the disk is full: then what makes room must still be possible.
+"""Reserved disk space, released when the disk is full so that users can still free space.
 
-To delete a model or cancel a job takes a few rows in the database, and on a full disk there is no room for a row. So
-a file of `PERENNIAL_RESERVE_BYTES` lies in the data directory, and is removed when the disk is full and somebody
-deletes or cancels. Workers make it again once there is room.
+Deleting a model or cancelling a job takes a few rows in the database, for which a full disk has no
+room. A file of `PERENNIAL_RESERVE_BYTES` in the data directory is therefore removed when the disk
+is full and somebody deletes or cancels. Workers make it again once there is room.
 """
 
 import contextlib
@@ -15,16 +15,20 @@ log = structlog.get_logger(__name__)
 
 NAME = "reserve"
 FULL_BYTES = 4 << 20
-"""A disk with less room than this counts as full."""
+"""A disk with less free space than this counts as full, in bytes."""
 SPARE = 4
-"""The file is made only where so many of it would fit: a disk that is nearly full is left alone."""
+"""The file is made only if so many of it would fit, so that a nearly full disk is left alone."""
 
 
 def fill(data_dir: Path, size: int) -> bool:
-    """Make the file, unless it is there or there is little room; returns whether it is there.
+    """Make the reserve file unless it exists or there is little room.
 
     Args:
-        size: in bytes; 0: none is wanted.
+        data_dir: the data directory.
+        size: bytes; 0 makes no file.
+
+    Returns:
+        Whether the file exists now.
     """
     path = data_dir / NAME
     if path.exists():
@@ -36,7 +40,7 @@ def fill(data_dir: Path, size: int) -> bool:
         with new.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
         new.replace(path)
-    except OSError as error:  # no room after all, or a file system that reserves none
+    except OSError as error:  # no room after all, or a file system that cannot allocate in advance
         log.warning("no reserve on the disk of the data directory", error=error.strerror)
         with contextlib.suppress(OSError):
             new.unlink()
@@ -45,7 +49,7 @@ def fill(data_dir: Path, size: int) -> bool:
 
 
 def release(data_dir: Path) -> bool:
-    """Remove the file: there is room again, for small things. False: it was not there."""
+    """Remove the reserve file to make room for small writes; return False if it did not exist."""
     try:
         (data_dir / NAME).unlink()
     except OSError:
@@ -55,12 +59,12 @@ def release(data_dir: Path) -> bool:
 
 
 def release_if_full(data_dir: Path) -> bool:
-    """Remove the file where the disk of the data directory is full; returns whether it did."""
+    """Remove the reserve file if the disk of the data directory is full; return whether it did."""
     return is_full(data_dir) and release(data_dir)
 
 
 def is_full(data_dir: Path) -> bool:
-    """Return whether hardly anything fits on the disk of the data directory; False where it cannot say."""
+    """Return whether the disk of the data directory is full; False if that cannot be determined."""
     try:
         return _free(data_dir) < FULL_BYTES
     except OSError:
@@ -68,5 +72,5 @@ def is_full(data_dir: Path) -> bool:
 
 
 def _free(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    file_system = os.statvfs(folder)
+    return file_system.f_bavail * file_system.f_frsize

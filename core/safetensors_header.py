@@ -1,8 +1,9 @@
-"""The header of a safetensors file, read without torch.
+"""Reader of the header of a safetensors file, without torch.
 
-A file is 8 bytes of header length (little endian), a JSON header `{name: {"dtype", "shape",
-"data_offsets": [begin, end]}}` and the tensors' bytes. The check here comes before any other reader sees
-an uploaded file: the format's own readers accept headers of 100 MB and hide duplicate names.
+A file has 8 bytes of header length (little endian), a JSON header `{name: {"dtype", "shape",
+"data_offsets": [begin, end]}}` and the tensors' bytes. An uploaded file is checked here before any
+other reader opens it, because the format's own readers accept headers of 100 MB and hide duplicate
+names.
 """
 
 import json
@@ -21,7 +22,7 @@ MAX_DIMENSIONS = 8
 MAX_NAME_CHARS = 300
 COPY_BYTES = 1 << 20
 
-# Bytes per value, in the rank order by which the format's own writer sorts (largest rank first).
+# Bytes per value. The order is the rank by which the format's own writer sorts, largest first.
 DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8,
@@ -30,7 +31,10 @@ DTYPE_BYTES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where one tensor lies: `begin` and `end` are byte offsets in the file."""
+    """Name, type, shape and position of a tensor.
+
+    `begin` and `end` are byte offsets in the file.
+    """
 
     name: str
     dtype: str
@@ -40,11 +44,12 @@ class Tensor:
 
 
 def read_header(path: Path) -> list[Tensor]:
-    """Return the tensors of a safetensors file in the order of their bytes, everything checked.
+    """Check the header of a safetensors file; return its tensors in the order of their bytes.
 
     Raises:
-        BaseInvalid: header longer than 1 MiB, not JSON, a name twice, an unknown dtype, a size that
-            contradicts shape and dtype, gaps, overlaps, or offsets outside the file.
+        BaseInvalid: the header is longer than 1 MiB or not JSON, has a duplicate name, an unknown
+            dtype, or a size that contradicts shape and dtype; or the tensors have gaps, overlap, or
+            lie outside the file.
     """
     with path.open("rb") as file:
 
@@ -56,15 +61,23 @@ def read_header(path: Path) -> list[Tensor]:
 
 
 def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
-    """As `read_header`, of `size` bytes that lie anywhere: `read(offset, length)` gives some of them."""
+    """Parse the header of a file that can be stored anywhere; see `read_header`.
+
+    Args:
+        size: bytes of the file.
+        read: `read(offset, length)` returns a range of its bytes.
+
+    Raises:
+        BaseInvalid: see `read_header`.
+    """
     start = read(0, 8)
     if len(start) < 8:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
-    other = _other_format(start)
-    if other is not None and length > MAX_HEADER_BYTES:
+    kind = _other_format(start)
+    if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
-            f"This is {other}, and a base is a safetensors file: other formats are never read, since they can hold code"
+            f"This is {kind}, and a base is a safetensors file: other formats are never read, since they can hold code"
             " or lead to other files. Save the state dict of its backbone by safetensors.torch.save_file."
         )
     if length > MAX_HEADER_BYTES:
@@ -90,7 +103,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
 
 
 def _other_format(start: bytes) -> str | None:
-    """Return what the first eight bytes say a file is, where it is another format in which weights are handed on."""
+    """Return a description of the other format that the first eight bytes indicate, or None."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"
     if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
@@ -103,43 +116,44 @@ def _other_format(start: bytes) -> str | None:
 
 
 def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]) -> None:
-    """Compare with `expected` (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
+    """Compare tensors with the expected ones (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
 
     Raises:
-        BaseInvalid: a name is missing or unknown, or a shape or dtype differs; `fields` lists up to 20.
+        BaseInvalid: a name is missing or unknown, or a shape or dtype differs; `fields` lists up to
+            20.
     """
-    found = {t.name: t for t in tensors}
-    wrong = [{"field": name, "message": "is missing"} for name in expected if name not in found]
+    tensors_by_name = {t.name: t for t in tensors}
+    wrong = [{"field": name, "message": "is missing"} for name in expected if name not in tensors_by_name]
     wrong += [
         {"field": name, "message": "does not belong to this architecture"}
-        for name in found
+        for name in tensors_by_name
         if name not in expected
     ]
-    for name, tensor in found.items():
-        want = expected.get(name)
-        if want is None:
+    for name, tensor in tensors_by_name.items():
+        requirement = expected.get(name)
+        if requirement is None:
             continue
-        if list(tensor.shape) != list(want["shape"]):
-            differs = f"has shape {_shape(tensor.shape)}, not {_shape(want['shape'])}"
+        if list(tensor.shape) != list(requirement["shape"]):
+            differs = f"has shape {_shape(tensor.shape)}, not {_shape(requirement['shape'])}"
             wrong.append({"field": name, "message": differs})
-        elif tensor.dtype != want["dtype"]:
-            wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {want['dtype']}"})
+        elif tensor.dtype != requirement["dtype"]:
+            wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {requirement['dtype']}"})
     if wrong:
         first = f"{wrong[0]['field']!r} {wrong[0]['message']}"
-        what = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
+        problem = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
         if len(wrong) == 1:
-            what = f"One tensor does not fit the architecture: {first}"
+            problem = f"One tensor does not fit the architecture: {first}"
         raise BaseInvalid(
-            f"{what}. Upload the backbone's state dict for exactly this architecture.",
+            f"{problem}. Upload the backbone's state dict for exactly this architecture.",
             fields=wrong[:20],
         )
 
 
 def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
-    """Read every 32-bit float: one that is no number would spoil each version that starts from it.
+    """Check every 32-bit float, since a NaN would spoil each version that starts from the base.
 
     Raises:
-        BaseInvalid: NaN or infinity; names the tensor.
+        BaseInvalid: a tensor has NaN or infinity; the message names it.
     """
     with path.open("rb") as file:
         for tensor in tensors:
@@ -156,12 +170,12 @@ def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
 
 def _parse(text: bytes) -> dict[str, object]:
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found: dict[str, object] = {}
+        fields: dict[str, object] = {}
         for name, value in pairs:
-            if name in found:
+            if name in fields:
                 raise BaseInvalid(f"The safetensors header names {name[:MAX_NAME_CHARS]!r} twice.")
-            found[name] = value
-        return found
+            fields[name] = value
+        return fields
 
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=once)

@@ -1,7 +1,7 @@
-"""Scratch folders of processes: removed by their owner, or after its death by the next one that opens a folder.
+"""Scratch folders of processes, removed by their owner or after its death by another process.
 
-The kernel lets go of a lock however a process ends, so a folder whose lock can be had belongs to nobody. Several
-processes may share one data directory.
+The kernel releases a lock however a process ends, so a folder whose lock is free has no owner.
+Several processes may share one data directory.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _LOCK = ".lock"
 
 
 class ScratchFolder:
-    """A folder of this process in `root`, beside its lock."""
+    """A folder of this process in `root`, with a lock file beside it."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / secrets.token_hex(8)
@@ -24,14 +24,14 @@ class ScratchFolder:
         self._fd: int | None = None
 
     def open(self) -> Path:
-        """Make the folder, and remove those of processes that died; return its path."""
+        """Make the folder, remove those of dead processes, and return its path."""
         remove_abandoned(self._path.parent)
         self._fd = spool.create(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 
     def close(self) -> None:
-        """Remove the folder, if there is one."""
+        """Remove the folder, if it exists."""
         if self._fd is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             self._lock.unlink(missing_ok=True)
@@ -40,17 +40,17 @@ class ScratchFolder:
 
 
 def remove_abandoned(root: Path) -> None:
-    """Remove the folders in `root` that no living process holds."""
+    """Remove the folders in `root` that no living process has locked."""
     for lock in root.glob(f"*{_LOCK}"):
         try:
             fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # another process was faster
+            continue  # another process has removed it
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             lock.unlink(missing_ok=True)
         except BlockingIOError:
-            continue  # its owner lives
+            continue  # its owner is alive
         finally:
             os.close(fd)

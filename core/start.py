@@ -1,6 +1,6 @@
-"""Needs of a process before it starts, each with a sentence that says what is lacking and what to do.
+"""Requirements of a process at its start, each with an error that says what is missing.
 
-A service that starts without it would answer 503 for ever, or end in a traceback.
+Without these checks, the service would answer 503 for ever or end in a traceback.
 """
 
 import errno
@@ -18,17 +18,17 @@ from core.private import keep_private
 from core.settings import Settings
 
 LEAST_CONNECTIONS = 16
-"""An API process that could keep fewer open would refuse honest clients."""
+"""Least number of connections: an API process with fewer would reject honest clients."""
 
 
 def require_start(settings: Settings) -> str | None:
-    """Check descriptors, data directory and database file, and keep the directory private.
+    """Check descriptors, data directory and database file, and make the directory private.
 
     Returns:
-        What a person should know and do about a data directory that is open to others, else None.
+        Advice for a person if the data directory is open to others, else None.
 
     Raises:
-        CannotStart: the process cannot work so; the detail says why, and what to do.
+        CannotStart: the process cannot work; the detail says why, and what to do.
     """
     require_descriptors(settings)
     advice = _private(settings.data_dir)
@@ -39,7 +39,7 @@ def require_start(settings: Settings) -> str | None:
 
 
 def require_descriptors(settings: Settings) -> None:
-    """Raises CannotStart where the process may open too few files to serve anybody."""
+    """Raise CannotStart if the process may open too few files to serve clients."""
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
     allowed = descriptors.raise_limit(needed)
     if allowed < needed:
@@ -51,20 +51,20 @@ def require_descriptors(settings: Settings) -> None:
 
 
 def sqlite_file(settings: Settings) -> Path | None:
-    """The file of a SQLite database; None: the database is another."""
+    """Return the file of a SQLite database, or None for any other database."""
     url = make_url(settings.resolved_database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
 def require_sound(settings: Settings) -> None:
-    """Raises CannotStart where a row of a table cannot be read, or the file is no database."""
+    """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
     file = sqlite_file(settings)
     try:
-        found = [] if file is None else soundness.read_rows(file)
-    except sqlite3.Error:  # on a full disk it may not even be opened for reading: who writes to it says so
+        damage = [] if file is None else soundness.read_rows(file)
+    except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
-    if file is not None and found:
-        raise CannotStart(soundness.told(file, found))
+    if file is not None and damage:
+        raise CannotStart(soundness.told(file, damage))
 
 
 def _private(data_dir: Path) -> str | None:
@@ -80,7 +80,8 @@ def _require_writable(data_dir: Path) -> None:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         probe.unlink()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk still serves, and lets delete
+        # A full disk can still serve and delete.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise _unwritable(data_dir, error) from error
 
 

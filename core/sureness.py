@@ -1,11 +1,11 @@
-"""From which probability on an answer is called sure, so that a promised share of the sure answers is right.
+"""Threshold of the probability from which on an answer is sure, for a promised precision.
 
-Held-out images are sorted by the probability of their answer, the greatest first. Of the first n of them, of which
-r are right, the precision is above the promise with 95 % confidence where so few errors are improbable without
-(Clopper & Pearson 1934, one-sided). A threshold that is picked as the best of many such tests would break the promise
-more often than that. So the numbers n are fixed beforehand, by the promise and the number of images alone, and tested
-one after the other until one fails; the last that passed is taken (fixed-sequence testing; Angelopoulos et al. 2021,
-arXiv 2110.01052).
+Held-out images are sorted by the probability of their answer, greatest first. Let r of the first n
+be right. The precision exceeds the promise with 95 % confidence if so few errors would be
+improbable otherwise (Clopper & Pearson 1934, one-sided). Choosing the best of many such tests would
+break the promise more often than that. The numbers n are therefore fixed beforehand, by the promise
+and the number of images alone. They are tested in order until one fails, and the last that passed
+is used (fixed-sequence testing; Angelopoulos et al. 2021, arXiv 2110.01052).
 """
 
 import math
@@ -15,18 +15,24 @@ from dataclasses import dataclass
 from core.protocol.figures import CoveragePoint
 
 Curve = Sequence[CoveragePoint]
-"""By rising numbers of images."""
+"""Points in the order of rising numbers of images."""
 
 RISK = 0.05
 _STEPS = 20
-"""Tests from the first number to all images, about."""
+"""Approximate number of tests from the first number to all images."""
 _LATEST_SHARE, _LATEST_TIMES = 3, 4
-"""The first test is of a third of the images, but at most of four times as many as are needed without an error."""
+"""The first test uses a third of the images, but at most four times the least number needed."""
 
 
 @dataclass(frozen=True)
 class Sure:
-    """From `threshold` on answers are sure: `covered` of the held-out images, `right` of them; None: none are."""
+    """Threshold of sure answers and its effect on held-out images.
+
+    Attributes:
+        threshold: least probability of a sure answer; None if no answer is sure.
+        covered: held-out images with a sure answer.
+        right: covered images that are classified correctly.
+    """
 
     threshold: float | None
     covered: int
@@ -34,22 +40,25 @@ class Sure:
 
 
 def needed_images(precision: float) -> int:
-    """Held-out images that a promise needs at least, all of them right: n with precision to the n ≤ `RISK`."""
+    """Return the least number of held-out images for a promise, if all are right.
+
+    That is the smallest n with precision to the power of n ≤ `RISK`.
+    """
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
 def choose_threshold(curve: Curve, precision: float) -> Sure:
-    """The threshold of the greatest coverage that keeps the promise."""
+    """Return the threshold of the greatest coverage that keeps the promise."""
     images = curve[-1].images if curve else 0
-    found, following = Sure(None, 0, 0), _first_test(images, precision)
+    chosen, next_test = Sure(None, 0, 0), _first_test(images, precision)
     for point in curve:
-        if point.images < following:
+        if point.images < next_test:
             continue
         if not is_above(point.right, point.images, precision):
             break
-        found = Sure(point.probability, point.images, point.right)
-        following = point.images + max(1, images // _STEPS)
-    return found
+        chosen = Sure(point.probability, point.images, point.right)
+        next_test = point.images + max(1, images // _STEPS)
+    return chosen
 
 
 def is_above(right: int, images: int, precision: float) -> bool:
@@ -58,7 +67,7 @@ def is_above(right: int, images: int, precision: float) -> bool:
     if not images or errors > wrong * images:
         return False
     total = 0.0
-    for k in range(errors, -1, -1):  # P(at most `errors` of `images`), the greatest term first
+    for k in range(errors, -1, -1):  # P(at most `errors` of `images`), greatest term first
         ways = math.lgamma(images + 1) - math.lgamma(k + 1) - math.lgamma(images - k + 1)
         term = math.exp(ways + k * math.log(wrong) + (images - k) * math.log(precision))
         total += term

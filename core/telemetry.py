@@ -1,10 +1,12 @@
-"""What Prometheus reads of a process: counts and times of API and worker, by name.
+"""Prometheus metrics of API and worker: counters and durations, by name.
 
-Each process counts for itself. An API process shows its figures at `/metrics`, a worker on the port
-`PERENNIAL_METRICS_PORT`. Where several processes stand behind one address (`uvicorn --workers 4`), name an
-empty folder in PROMETHEUS_MULTIPROC_DIR, best one in memory, and empty it before each start: all processes
-that are given it count there, and each shows the sum. That variable is the Prometheus client's own, read
-when it is imported. No label ever holds an id: it would make a time series per object.
+Each process counts separately. An API process serves its metrics at `/metrics`, a worker on the
+port `PERENNIAL_METRICS_PORT`. If several processes share one address (`uvicorn --workers 4`), name
+an empty folder in PROMETHEUS_MULTIPROC_DIR, preferably in memory, and empty it before each start.
+All processes with this variable count there, and each serves the sum. The variable belongs to the
+Prometheus client, which reads it when it is imported.
+
+No label has an id, which would make one time series per object.
 """
 
 import os
@@ -108,7 +110,7 @@ DELIVERY_SECONDS = Histogram(
 
 
 def registry() -> CollectorRegistry:
-    """What to show: this process's figures, or the sums over all that share the folder."""
+    """Return the metrics to serve: this process's, or the sums over all that share the folder."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
     shared = CollectorRegistry()
@@ -117,14 +119,16 @@ def registry() -> CollectorRegistry:
 
 
 def page() -> bytes:
-    """The figures in Prometheus's text format."""
+    """Return the metrics in Prometheus's text format."""
     return generate_latest(registry())
 
 
 def serve(host: str, port: int) -> None:
-    """Show the figures at `http://host:port/metrics` from a thread; they name no model and need no key.
+    """Serve the metrics at `http://host:port/metrics` from a thread, without authentication.
+
+    They name no model, so they need no key.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port cannot be used.
     """
     start_http_server(port, host, registry())

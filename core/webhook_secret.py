@@ -1,7 +1,8 @@
-"""Secrets of webhooks, and signatures with them, as Standard Webhooks has them (github.com/standard-webhooks).
+"""Webhook secrets and signatures, as in Standard Webhooks (github.com/standard-webhooks).
 
-No secret is stored. It is made of the service's key file and the webhook's id with HMAC-SHA-256, anew for each use, so
-that a copy of the database signs nothing. The database has its digest, which tells another key file from the right one.
+Secrets are not stored. Each use derives the secret from the service's key file and the webhook's id
+with HMAC-SHA-256, so that a copy of the database cannot sign anything. The database has the
+secret's digest, which reveals a different key file.
 """
 
 import base64
@@ -20,10 +21,11 @@ MIN_KEY_BYTES = 32
 
 
 def key(settings: Settings) -> bytes:
-    """What all secrets are made of; a service on one machine makes it at first use, in its data directory.
+    """Return the key from which all secrets are derived; on one machine it is made on first use.
 
     Raises:
-        WebhooksUnavailable: several machines have no key in common, or the file cannot be read or is too short.
+        WebhooksUnavailable: several machines have no common key, or the file cannot be read or is
+            too short.
     """
     path = settings.webhook_key_file
     if path is None and not settings.embedded:
@@ -35,38 +37,38 @@ def key(settings: Settings) -> bytes:
         path = settings.data_dir.absolute() / KEY_NAME
         _make(path)
     try:
-        found = path.read_bytes().strip()
+        content = path.read_bytes().strip()
     except OSError as error:
         raise WebhooksUnavailable(
             f"The key file of webhooks cannot be read: {error.strerror or error}."
         ) from None
-    if len(found) < MIN_KEY_BYTES:
+    if len(content) < MIN_KEY_BYTES:
         raise WebhooksUnavailable(
             f"The key file of webhooks is too short: it holds {MIN_KEY_BYTES} bytes or more."
         )
-    return found
+    return content
 
 
 def secret(key: bytes, webhook_id: str, generation: int) -> str:
-    """The secret of a webhook: `whsec_` and 32 bytes in base64."""
+    """Return the secret of a webhook: `whsec_` and 32 bytes in base64."""
     raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
     return PREFIX + base64.b64encode(raw).decode()
 
 
 def digest(secret: str) -> str:
-    """What the database has of it: sha256 in hex."""
+    """Return the secret's digest for the database: sha256 in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """`v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
+    """Return `v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
     signed = f"{delivery_id}.{timestamp}.".encode() + body
-    made = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
-    return f"v1,{base64.b64encode(made).decode()}"
+    code = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
+    return f"v1,{base64.b64encode(code).decode()}"
 
 
 def another_key() -> WebhooksUnavailable:
-    """What to say where a secret that is made here is not the one that was shown."""
+    """Return the error for a derived secret that differs from the one given to the user."""
     return WebhooksUnavailable(
         "The service's key file of webhooks is not the one with which this webhook was made: whoever runs "
         "the service puts that one back, or the webhook is rotated."
@@ -74,7 +76,7 @@ def another_key() -> WebhooksUnavailable:
 
 
 def _make(path: Path) -> None:
-    """Write a key where there is none; of several processes the first one's stays."""
+    """Write a key file if there is none; of several processes, the first one's file stays."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

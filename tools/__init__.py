@@ -1,1 +1,1 @@
-"""Programs for people: the demo, an operator's import tool, and what they share with tests and benchmarks."""
+"""Programs for people, such as the demo and import tools, with helpers for tests and benchmarks."""

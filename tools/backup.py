@@ -1,12 +1,13 @@
-"""A backup of a service while it works, and the way back; the database in it is SQLite.
+"""Backup of a running service with an SQLite database, and its restoration.
 
-`copy_objects` and `complete` serve a PostgreSQL database too, whose dump comes from `pg_dump`.
+`copy_objects` and `complete` also serve a PostgreSQL database, whose dump comes from `pg_dump`.
 
-Order: objects, database, objects again. Objects never change once they are stored, so two passes make no
-mixture; but they are deleted (an archive once it is decoded, training images once they are learned), so a database
-that is copied first could name what is gone when the objects are copied, and one that is copied last
-could name what the copy of the objects never saw. The first pass takes the bulk; then database and new objects are
-copied, in seconds, until everything that the copied database names is there. What it does not name is left out.
+The order is objects, database, objects again. Objects never change once they are stored, so two
+passes cannot mix states. But they are deleted: an archive once it is decoded, training images once
+they are learned. A database that is copied first could name objects that are gone when the objects
+are copied. One that is copied last could name objects that the copy never saw. The first pass
+therefore copies most objects. Then database and new objects are copied, in seconds, until all
+objects named by the copied database are there. Other objects are left out.
 """
 
 import json
@@ -39,25 +40,25 @@ from core.work.consistency import Named, named
 DATABASE = "perennial.db"
 STORE = "store"
 KEYS = ("admin-key", webhook_secret.KEY_NAME)
-"""Without the second one nothing is sent to webhooks until they are rotated."""
+"""Without the second key, nothing is sent to webhooks until they are rotated."""
 CONTENTS = "backup.json"
-"""Written last: a folder without it is no backup."""
+"""Written last: a folder without it is not a backup."""
 ROUNDS = 20
 
 
 class NotPossible(Exception):
-    """Why a backup or restore was not done; nothing of the service was changed."""
+    """A backup or restore that is not possible; nothing of the service was changed."""
 
 
 def backup(settings: Settings, target: Path) -> dict[str, Any]:
     """Copy database, objects and keys into the empty folder `target`, beside a running service.
 
     Returns:
-        What `backup.json` holds: `objects`, `bytes`, `schema`, `made_at` (seconds since 1970).
+        The content of `backup.json`: `objects`, `bytes`, `schema`, `made_at` (seconds since 1970).
 
     Raises:
-        NotPossible: `target` has something in it, the database is not SQLite, or so much was deleted meanwhile
-            that no round was complete.
+        NotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
+            meanwhile that no round was complete.
     """
     file = _sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
@@ -70,16 +71,16 @@ def backup(settings: Settings, target: Path) -> dict[str, Any]:
         made_at = time.time()
         _copy_database(file, target / DATABASE)
         copy_objects(source, copy)
-        found = _database(target / DATABASE)
+        database = _database(target / DATABASE)
         try:
-            wanted, schema = list(named(found)), current(found)
+            named_objects, schema = list(named(database)), current(database)
         finally:
-            found.close()
-        if not complete(wanted, copy):
+            database.close()
+        if not complete(named_objects, copy):
             break
     else:
         raise NotPossible(f"In {ROUNDS} rounds something was always deleted while it was copied: try again.")
-    _drop_unnamed(wanted, copy)
+    _drop_unnamed(named_objects, copy)
     for name in KEYS:
         if (settings.data_dir / name).is_file():
             shutil.copy2(settings.data_dir / name, target / name)
@@ -90,22 +91,23 @@ def backup(settings: Settings, target: Path) -> dict[str, Any]:
 
 
 def restore(settings: Settings, source: Path) -> dict[str, Any]:
-    """Put a backup into the empty place that the settings name; returns what `backup.json` holds.
+    """Put a backup into the empty place in the settings; return the content of `backup.json`.
 
-    The service is not running. A job that was under way goes on from its last snapshot once a worker is there.
+    The service must not be running. A job that was under way resumes from its last snapshot once a
+    worker runs.
 
     Raises:
-        NotPossible: `source` is no whole backup, its database is damaged, it holds a link or anything else that no
-            backup makes, or there is a database or an object already.
+        NotPossible: `source` is not a complete backup, its database is damaged, it has a link or
+            anything else that no backup has. Or a database or an object exists already.
     """
     if not (source / CONTENTS).is_file():
         raise NotPossible(f"{source} is no backup: it has no {CONTENTS}, which is written last.")
     _require_plain(source)
     contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
     copy = FolderStore(source.absolute() / STORE)
-    found = _database(source / DATABASE)
+    database = _database(source / DATABASE)
     try:
-        wanted = list(named(found))
+        named_objects = list(named(database))
     except ValueError as error:
         raise NotPossible(
             f"{source} names an object outside of a store ({error}): nothing was restored."
@@ -114,15 +116,15 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
         reason = str(getattr(error, "orig", error))
         raise NotPossible(f"The database of {source} is none of this service: {reason}.") from None
     finally:
-        found.close()
-    for one in wanted:
-        if not _is_key(one.key):
+        database.close()
+    for item in named_objects:
+        if not _is_key(item.key):
             raise NotPossible(
-                f"{source} names the object {one.key[:80]!r}, which is outside of a store: nothing was restored."
+                f"{source} names the object {item.key[:80]!r}, which is outside of a store: nothing was restored."
             )
-    lacking = complete(wanted, copy)
-    if lacking:
-        raise NotPossible(f"{source} lacks {len(lacking)} objects, such as the {lacking[0].by}.")
+    missing = complete(named_objects, copy)
+    if missing:
+        raise NotPossible(f"{source} lacks {len(missing)} objects, such as the {missing[0].by}.")
     file = _sqlite_file(settings)
     store = open_store(settings)
     store.prepare()
@@ -139,16 +141,20 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
         if (source / name).is_file() and not key.exists():
             key.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, key)
-    _copy_database(source / DATABASE, file)  # last: without it there is no service to start
+    # Copied last, because without it there is no service to start.
+    _copy_database(source / DATABASE, file)
     return contents
 
 
 def _require_plain(source: Path) -> None:
-    """Refuse what leads out of a backup that somebody else may have written, and a database that is not sound.
+    """Reject a backup that leads outside of its folder, or whose database is not sound.
+
+    Somebody else may have written the backup.
 
     Raises:
-        NotPossible: it holds a link, something that is no file, or a name that no object has; or its database is
-            damaged, or holds what the service never makes.
+        NotPossible: the backup has a link, something other than files and folders, or a name that
+            no object has. Or its database is damaged, or has a trigger or view, which the service
+            never makes.
     """
     for folder, folders, files in os.walk(source):
         for path in (Path(folder) / name for name in (*folders, *files)):
@@ -163,16 +169,18 @@ def _require_plain(source: Path) -> None:
             key = path.relative_to(source / STORE).as_posix() if path.is_relative_to(source / STORE) else None
             if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_key(key):
                 raise NotPossible(f"{str(path)!r} has a name that no object has: nothing was restored.")
-    found = soundness.find_damage(source / DATABASE)
-    if found:
-        raise NotPossible(f"The database of {source} is damaged: {'; '.join(found)}. Restore another backup.")
+    damage = soundness.find_damage(source / DATABASE)
+    if damage:
+        raise NotPossible(
+            f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."
+        )
     with closing(sqlite3.connect(source / DATABASE)) as connection:
-        strange = connection.execute(
+        unexpected = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
         ).fetchone()
-    if strange is not None:
+    if unexpected is not None:
         raise NotPossible(
-            f"The database of {source} holds a {strange[0]}, {strange[1]!r:.80}: the service makes none."
+            f"The database of {source} holds a {unexpected[0]}, {unexpected[1]!r:.80}: the service makes none."
         )
 
 
@@ -185,19 +193,22 @@ def _is_key(key: str) -> bool:
 
 
 def copy_objects(source: Store, target: Store) -> int:
-    """Copy what `target` has not got, in constant memory; returns how many. What vanishes meanwhile is left out."""
-    there = {info.key: info.size for info in target.list("")}
+    """Copy objects that `target` lacks, in constant memory; return their number.
+
+    Objects that are deleted meanwhile are left out.
+    """
+    sizes = {info.key: info.size for info in target.list("")}
     copied = 0
     for info in source.list(""):
-        if there.get(info.key) != info.size and not info.key.startswith("sweeps/"):
+        if sizes.get(info.key) != info.size and not info.key.startswith("sweeps/"):
             copied += _copy_object(source, target, info)
     return copied
 
 
 def complete(wanted: Iterable[Named], store: Store) -> list[Named]:
-    """What the rows name and the store has not got, or in another size; empty: it is complete."""
-    there = {info.key: info.size for info in store.list("")}
-    return [one for one in wanted if one.key not in there or one.size not in (None, there[one.key])]
+    """Return the objects that rows name and the store lacks or has in another size."""
+    sizes = {info.key: info.size for info in store.list("")}
+    return [one for one in wanted if one.key not in sizes or one.size not in (None, sizes[one.key])]
 
 
 def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
@@ -213,13 +224,16 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
 
 
 def _beside(store: Store) -> Path | None:
-    """A folder on the disk of a folder store, so that an object is not copied over two disks."""
+    """Return a folder on the disk of a folder store, so that copies stay on one disk."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
 def _drop_unnamed(wanted: Iterable[Named], store: Store) -> None:
-    """What was deleted or not yet accepted when the database was copied is no part of the backup."""
+    """Delete the objects that the copied database does not name.
+
+    They were deleted, or not yet accepted, when it was copied.
+    """
     keys = {one.key for one in wanted}
     for info in list(store.list("")):
         if info.key not in keys:
@@ -227,16 +241,20 @@ def _drop_unnamed(wanted: Iterable[Named], store: Store) -> None:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """One consistent copy by SQLite's own backup, whoever writes; the target has no write-ahead log beside it."""
+    """Make a consistent copy by SQLite's own backup, even while others write.
+
+    The copy has no write-ahead log beside it.
+    """
     for name in (target, target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
         name.unlink(missing_ok=True)
-    there, here = sqlite3.connect(source, timeout=30), sqlite3.connect(target)
+    source_connection, target_connection = sqlite3.connect(source, timeout=30), sqlite3.connect(target)
     try:
-        there.backup(here)  # all pages in one step, which is one reading transaction
-        here.execute("PRAGMA journal_mode=DELETE")
+        # All pages in one step, which is one reading transaction.
+        source_connection.backup(target_connection)
+        target_connection.execute("PRAGMA journal_mode=DELETE")
     finally:
-        there.close()
-        here.close()
+        source_connection.close()
+        target_connection.close()
     target.chmod(0o600)
 
 

@@ -1,9 +1,9 @@
-"""Writes `client/perennial/_types.py`: the answers of the API as dataclasses, from its OpenAPI document.
+"""Generator of `client/perennial/_types.py`: the API's responses as dataclasses, from OpenAPI.
 
     python -m tools.client_types
 
-No service is started: the document comes from the app in this process. A test fails while the file is not what this
-writes.
+No service is started: the document comes from the app in this process. A test fails if the file
+differs from the generated one.
 """
 
 import keyword
@@ -21,9 +21,9 @@ TARGET = ROOT / "client" / "perennial" / "_types.py"
 SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 JSON_TYPES = ("application/json", "application/problem+json")
 ALSO = ("EventOut",)
-"""What streams send: no answer of a route names it alone."""
+"""Schemas that streams send and that no response of a route names by themselves."""
 TABLES = ("Compare", "Metrics", "Predict")
-"""Answers that are tables, of which `perennial.frames` makes DataFrames."""
+"""Responses that are tables, which `perennial.frames` converts to DataFrames."""
 HEAD = '''"""The answers of the API. \
 Written by `python -m tools.client_types` from its OpenAPI document: change nothing here."""
 
@@ -45,32 +45,32 @@ def main() -> None:
 
 
 def document() -> Schema:
-    """The OpenAPI document of the code in this checkout."""
+    """Return the OpenAPI document of the code in this checkout."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
-        found: Schema = app.openapi()
-    return found
+        content: Schema = app.openapi()
+    return content
 
 
 def source(of: Schema) -> str:
-    """The whole file for one document: the same text for the same document."""
+    """Return the whole file for a document; the same document gives the same text."""
     schemas: dict[str, Schema] = of["components"]["schemas"]
     names = {name: _class_name(name, schemas) for name in schemas}
-    wanted = sorted(_reachable(of, schemas), key=lambda name: names[name])
+    used_names = sorted(_reachable(of, schemas), key=lambda name: names[name])
     types = _Types(schemas, names)
     classes = [
-        types.written(name) for name in wanted if is_object(schemas[name]) and not is_page(schemas[name])
+        types.written(name) for name in used_names if is_object(schemas[name]) and not is_page(schemas[name])
     ]
     return "\n\n\n".join([HEAD.rstrip(), *classes]) + "\n"
 
 
 def is_object(schema: Schema) -> bool:
-    """Whether a schema has fields of its own and so becomes a class."""
+    """Return whether a schema has its own fields and therefore becomes a class."""
     return "properties" in schema
 
 
 def is_page(schema: Schema) -> bool:
-    """Whether it is a page of a list, which the client reads page by page."""
+    """Return whether a schema is a page of a list, which the client reads page by page."""
     return set(schema.get("properties", ())) == {"items", "next_cursor"}
 
 
@@ -80,19 +80,19 @@ def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
 
 
 def _reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
-    """Names of all schemas that answers, and the problem, lead to."""
+    """Return the names of all schemas that responses and the problem refer to, also indirectly."""
     roots = [name for name in ("Problem", *ALSO) if name in schemas]
     for operations in of["paths"].values():
         for operation in operations.values():
             if isinstance(operation, dict):
                 roots += [name for schema in _answers(operation) for name in references(schema)]
-    found: set[str] = set()
+    reachable: set[str] = set()
     while roots:
         name = roots.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reachable:
+            reachable.add(name)
             roots += references(schemas[name])
-    return found
+    return reachable
 
 
 def _answers(operation: Schema) -> Iterator[Any]:
@@ -103,13 +103,13 @@ def _answers(operation: Schema) -> Iterator[Any]:
 
 
 def references(schema: Any) -> list[str]:
-    """Names of the schemas that one refers to itself."""
+    """Return the names of the schemas that a schema refers to directly."""
     if isinstance(schema, list):
         return [name for one in schema for name in references(one)]
     if not isinstance(schema, dict):
         return []
-    own = [_target(schema["$ref"])] if "$ref" in schema else []
-    return own + [name for key, one in schema.items() if key != "$ref" for name in references(one)]
+    target_names = [_target(schema["$ref"])] if "$ref" in schema else []
+    return target_names + [name for key, one in schema.items() if key != "$ref" for name in references(one)]
 
 
 def _target(reference: str) -> str:
@@ -117,13 +117,13 @@ def _target(reference: str) -> str:
 
 
 class _Types:
-    """Python's types of schemas."""
+    """Python types of schemas."""
 
     def __init__(self, schemas: Mapping[str, Schema], names: Mapping[str, str]) -> None:
         self._schemas, self._names = schemas, names
 
     def written(self, name: str) -> str:
-        """The class of one schema."""
+        """Return the class of a schema."""
         schema = self._schemas[name]
         base = "Table" if self._names[name] in TABLES else "Shape"
         lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}({base}):"]
@@ -138,7 +138,7 @@ class _Types:
         return "\n".join(lines)
 
     def of(self, schema: Schema) -> str:
-        """The type of a value."""
+        """Return the type of a value."""
         if "$ref" in schema:
             name = _target(schema["$ref"])
             inner = self._schemas[name]
@@ -163,7 +163,7 @@ class _Types:
 
 
 def _union(kinds: list[str]) -> str:
-    """The alternatives, each once; None is the last, and with Any there is nothing else to say."""
+    """Return the union of types, each once and None last; with Any, only Any."""
     each = list(dict.fromkeys(part for kind in kinds for part in _alternatives(kind)))
     if "Any" in each:
         return "Any"
@@ -171,7 +171,7 @@ def _union(kinds: list[str]) -> str:
 
 
 def _alternatives(kind: str) -> list[str]:
-    """The members of a union at its outermost level."""
+    """Return the members of a union at its outermost level."""
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(kind):
         depth += (sign == "[") - (sign == "]")

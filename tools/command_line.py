@@ -1,8 +1,8 @@
-"""Writes `docs/reference/command-line.md`: every command of `perennial`, from the code that runs it.
+"""Generator of `docs/reference/command-line.md`: every command of `perennial`, from its code.
 
     python -m tools.command_line
 
-A test fails while the document is not what this writes.
+A test fails if the document differs from the generated one.
 """
 
 from collections.abc import Iterator
@@ -51,13 +51,13 @@ def main() -> None:
 
 
 def source() -> str:
-    """The whole document."""
+    """Return the whole document."""
     root = click.Context(cli, info_name="perennial")
     assert isinstance(cli, Perennial)
-    own = [(name, cli.get_command(root, name)) for name in COMMANDS]
+    client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]
-    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(own)]
+    lines = [HEAD.rstrip(), *statuses, "", "## Commands of the client", "", *_sections(client_commands)]
     lines += ["## Commands of the service", ""]
     lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
     return "\n".join(lines).rstrip() + "\n"

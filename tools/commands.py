@@ -1,8 +1,9 @@
-"""Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup,
-restore, doctor, compare-methods.
+"""Commands that the service's package adds to `perennial`.
 
-Each says with the settings of the service (PERENNIAL_…) what a module does that nobody wants to type. Named in
-pyproject.toml under `perennial.commands`; modules are loaded when their command is used.
+They are serve, worker, migrate, sweep, check, backup, restore, doctor and compare-methods. Each
+calls a module that would be tedious to type, with the settings of the service (PERENNIAL_…). They
+are registered in pyproject.toml under `perennial.commands`; modules are loaded when their command
+is used.
 """
 
 import json
@@ -28,8 +29,8 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
     """Run the service: API and worker on one console, until Ctrl-C."""
     from worker import launcher
 
-    said = {"PERENNIAL_HOST": host, "PERENNIAL_PORT": port, "PERENNIAL_DATA_DIR": data_dir}
-    os.environ.update({name: str(value) for name, value in said.items() if value is not None})
+    options = {"PERENNIAL_HOST": host, "PERENNIAL_PORT": port, "PERENNIAL_DATA_DIR": data_dir}
+    os.environ.update({name: str(value) for name, value in options.items() if value is not None})
     return launcher.main()
 
 
@@ -108,14 +109,14 @@ def restore(folder: Path) -> int:
 
 @click.command()
 def doctor() -> int:
-    """Whether torch, device, database, store and disk are as the service needs them; ends with 1 where one is not."""
+    """Check that torch, device, database, store and disk work; end with 1 if one does not."""
     from tools.doctor import examine
 
     return examine()
 
 
 ROWS = ("lda", "logistic", "finetune", "full", "perennial")
-"""Of the table of `compare-methods`."""
+"""Rows of the table of `compare-methods`."""
 
 
 @click.command("compare-methods")
@@ -182,7 +183,7 @@ def compare_methods(
 
 
 def _fields(text: str | None) -> dict[str, Any]:
-    """Read the fields of a model."""
+    """Parse the fields of a model."""
     try:
         fields = json.loads(text or "{}")
     except ValueError:
@@ -196,7 +197,7 @@ def _fields(text: str | None) -> dict[str, Any]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """An error of ours is a sentence, not a traceback."""
+    """Report an error of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
     try:

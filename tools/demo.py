@@ -1,8 +1,8 @@
-"""`make demo`: real labelled batches become versions of a model, over HTTP, with nothing installed.
+"""`make demo`: labelled batches become versions of a model over HTTP, without installation.
 
-Starts the embedded service on a free port, uploads scikit-learn's digits as five batches of two
-classes, shows each being learned, prints the accuracy matrix, downloads the last version, verifies
-its digest, and predicts with the downloaded file alone.
+It starts the embedded service on a free port and uploads scikit-learn's digits as five batches of
+two classes. It shows the learning of each and prints the accuracy matrix. Then it downloads the
+last version, verifies its digest, and predicts with the downloaded file alone.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tools import digits, service
 Json = dict[str, Any]
 console = Console()
 BASE = "perennial/resnet20-cifar100"
-"""The digits have eight pixels a side, so a base for small images suits them."""
+"""Base for small images, since the digits have eight pixels a side."""
 
 
 def main() -> int:
@@ -45,13 +45,13 @@ def main() -> int:
         recipe["method"] = options.method
     try:
         return run(recipe)
-    except service.NotReady as error:  # what the service said, without the way to it
+    except service.NotReady as error:  # show the service's own message without a traceback
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
 
 
 def run(recipe: Json) -> int:
-    """The demo itself, with what the recipe of its model says.
+    """Run the demo with the fields of the model's recipe.
 
     Raises:
         tools.service.NotReady: the service does not start.
@@ -61,7 +61,7 @@ def run(recipe: Json) -> int:
     with service.running(data_dir) as running, Perennial(running.key, base_url=running.url) as client:
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
-        # A method that forgets is shown forgetting: its versions are not held.
+        # A method that forgets is shown forgetting, so its versions must not be held.
         gate = {"checks": "off"} if "method" in recipe else {}
         model = client.models.create(name, scenario="class", base=BASE, recipe=recipe, gate=gate)
         method = model.recipe.method.name if model.recipe.method else "its recipe"
@@ -100,7 +100,7 @@ def learn(client: Perennial, model: str) -> None:
 
             try:
                 job.wait(600, progress=seen)
-            except JobEnded as ended:  # held: later batches would wait for a person
+            except JobEnded as ended:  # a held version would make later batches wait for a person
                 raise SystemExit(str(ended)) from None
 
 
@@ -127,17 +127,17 @@ def show(metrics: types.Metrics) -> None:
 
 
 def check_download(client: Perennial, model: str, file: Path) -> None:
-    """Download the latest version, verify it, and predict ten digits with nothing but what it holds."""
-    found = client.download(model, "latest", file)
+    """Download the latest version, verify it, and predict ten digits with its content alone."""
+    download = client.download(model, "latest", file)
     console.print(
-        f"\nDownloaded the latest version: {found.bytes:,} bytes, sha256 {found.sha256[:16]}… verified."
+        f"\nDownloaded the latest version: {download.bytes:,} bytes, sha256 {download.sha256[:16]}… verified."
     )
     folder = file.parent / "model"
     folder.mkdir()
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
             (folder / Path(name).name).write_bytes(archive.read(name))
-    images, wanted = _ten_digits(folder)
+    images, expected_labels = _ten_digits(folder)
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
         cwd=folder,
@@ -146,7 +146,7 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
         check=True,
     )
     answers = json.loads(done.stdout)
-    right = sum(answer == label for answer, label in zip(answers, wanted, strict=True))
+    right = sum(answer == label for answer, label in zip(answers, expected_labels, strict=True))
     console.print(
         f"Loaded it with its own model card's code (torch and safetensors, no Perennial) and predicted "
         f"0 … 9 as {' '.join(answers)}: {right} of 10 right."
@@ -163,13 +163,13 @@ print(json.dumps([config["classes"][row] for row in rows.tolist()]))
 
 
 def loading_code(folder: Path) -> str:
-    """The model card's Python up to its own example: it loads the network and reads images."""
+    """Return the model card's Python before its example: it loads the network and reads images."""
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     return "\n".join(blocks).split("with torch.inference_mode():")[0]
 
 
 def _ten_digits(folder: Path) -> tuple[list[str], list[str]]:
-    """One image of each digit as a PNG in `folder`: file names and labels."""
+    """Write one image of each digit as PNG to `folder`; return file names and labels."""
     pixels, labels = load_digits(return_X_y=True)
     names = []
     for digit in range(10):

@@ -1,4 +1,4 @@
-"""scikit-learn's bundled digits (1,797 real 8×8 images) as uploads: five zip archives of two classes each."""
+"""scikit-learn's digits (1,797 real 8×8 images) as five zip archives of two classes each."""
 
 import io
 import zipfile
@@ -11,8 +11,10 @@ from sklearn.datasets import load_digits
 def archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
     """Return five `(task name, zip bytes)`: digits 0–1, 2–3, 4–5, 6–7, 8–9 as PNG in `<class>/…`.
 
-    signed: about half of the images of each digit, drawn by a fixed seed, are negatives, dark on white. Then no pixel
-    alone tells two digits apart, and a network must learn more.
+    Args:
+        signed: make about half of the images of each digit negatives, dark on white, drawn by a
+            fixed seed. Then no single pixel distinguishes two digits, and a network must learn
+            more.
     """
     images, labels = load_digits(return_X_y=True)
     pixels = np.rint(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
@@ -28,7 +30,7 @@ def _zip(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> by
         for index in np.flatnonzero(np.isin(labels, classes)):
             png = io.BytesIO()
             Image.fromarray(pixels[index]).save(png, "PNG")
-            # A fixed time keeps the archive's bytes, and so its digest, the same at every call.
+            # A fixed time keeps the archive's bytes, and so its digest, the same in every call.
             name = zipfile.ZipInfo(f"{labels[index]}/{index:04d}.png", (2000, 1, 1, 0, 0, 0))
             archive.writestr(name, png.getvalue())
     return buffer.getvalue()

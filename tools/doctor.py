@@ -1,4 +1,4 @@
-"""Checks of `perennial doctor`: torch, device, database, store, disk and base as the service needs them."""
+"""Checks of `perennial doctor`: torch, device, database, store, disk and base."""
 
 import shutil
 from collections.abc import Callable
@@ -21,7 +21,7 @@ LEAST_FREE_BYTES = 1 << 30
 
 
 def examine() -> int:
-    """Say of each what was found; the exit status is 1 where one is not as it must be."""
+    """Print the result of each check; return the exit status, 1 if a check fails."""
     settings, bad = Settings(), 0
     for name, look in LOOKS.items():
         try:
@@ -39,10 +39,10 @@ def _torch(settings: Settings) -> str:
 
 
 def _device(settings: Settings) -> str:
-    """Name what jobs here run on.
+    """Return the device of jobs on this machine.
 
     Raises:
-        OSError: it is not what PERENNIAL_DEVICE asks for, or there is a driver and no GPU that can be used.
+        OSError: it is not the device in PERENNIAL_DEVICE, or there is a driver but no usable GPU.
     """
     driver = driver_version()
     if not is_check_needed(settings.device):
@@ -50,8 +50,10 @@ def _device(settings: Settings) -> str:
         return f"cpu, threads of a job: {settings.threads} ({why})"
     report = check_device(settings.device)
     if report["problem"] is not None:
-        found = f"the NVIDIA driver ({driver}) is there, but " if driver else ""
-        raise OSError(f"PERENNIAL_DEVICE={settings.device}: {found}no GPU can be used: {report['problem']}")
+        driver_note = f"the NVIDIA driver ({driver}) is there, but " if driver else ""
+        raise OSError(
+            f"PERENNIAL_DEVICE={settings.device}: {driver_note}no GPU can be used: {report['problem']}"
+        )
     gib = 1 << 30
     free, total = (report["free_bytes"] or 0) / gib, (report["total_bytes"] or 0) / gib
     return (
@@ -67,8 +69,10 @@ def _tables(settings: Settings) -> str:
 
 
 def _store(settings: Settings) -> str:
-    held = next(iter(open_store(settings).list("")), None)
-    return f"{settings.resolved_store_url.partition('?')[0]} answers" + ("" if held else "; it is empty")
+    first_object = next(iter(open_store(settings).list("")), None)
+    return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
+        "" if first_object else "; it is empty"
+    )
 
 
 def _base(settings: Settings) -> str:
@@ -81,15 +85,17 @@ def _base(settings: Settings) -> str:
 
 
 def _disk(settings: Settings) -> str:
-    there = next(
+    folder_on_disk = next(
         folder
         for folder in (settings.data_dir.absolute(), *settings.data_dir.absolute().parents)
         if folder.exists()
     )
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(folder_on_disk).free
     if free < LEAST_FREE_BYTES:
-        raise OSError(f"{free:,} bytes are free on the disk of {there}; a job needs more than 1 GiB.")
-    return f"{free / (1 << 30):.0f} GiB are free on the disk of {there}"
+        raise OSError(
+            f"{free:,} bytes are free on the disk of {folder_on_disk}; a job needs more than 1 GiB."
+        )
+    return f"{free / (1 << 30):.0f} GiB are free on the disk of {folder_on_disk}"
 
 
 LOOKS: dict[str, Callable[[Settings], str]] = {

@@ -1,4 +1,4 @@
-"""Differences of database and store in sentences: what is wrong with which object, and what mends it."""
+"""Sentences about differences of database and store: the problem of each object, and its remedy."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FOUND: dict[Kind, str] = {
     "foreign": "Not of this service: {object} ({size}), {detail}. Move it elsewhere if somebody needs it.",
     "lease": "Left by its worker: {object} is {detail}. `perennial check --repair` gives it to another one.",
 }
-"""What is told of each kind."""
+"""Sentence for each kind of difference."""
 COUNTED: dict[Kind, str] = {
     "missing": "missing",
     "size": "of another size",
@@ -33,16 +33,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def told_drift(drift: Drift) -> str:
-    """Return what one difference is, and what to do."""
+    """Return the sentence about one difference and its remedy."""
     return FOUND[drift.kind].format(object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail)
 
 
 def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
-    """Return the sentence at the end.
+    """Return the final sentence.
 
     Args:
-        objects: that the database names.
-        is_verified: each of them was read.
+        found: the differences.
+        objects: number of objects that the database names.
+        is_verified: whether each of them was read.
     """
     if found:
         kinds = ", ".join(
@@ -51,6 +52,6 @@ def told_result(found: Sequence[Drift], objects: int, *, is_verified: bool) -> s
         return f"{counted(len(found), 'difference')}, {sum(one.bytes for one in found):,} bytes: {kinds}."
     if not objects:
         return "Database and store agree: both are empty."
-    looked = "each was read and has the digest" if is_verified else "each is there with the size"
+    finding = "each was read and has the digest" if is_verified else "each is there with the size"
     more = "" if is_verified else " --verify reads them, too."
-    return f"Database and store agree. The database names {counted(objects, 'object')}: {looked} that it says.{more}"
+    return f"Database and store agree. The database names {counted(objects, 'object')}: {finding} that it says.{more}"

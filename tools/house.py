@@ -1,9 +1,9 @@
-"""How easy the house is to read, in figures.
+"""Figures about the readability of the code.
 
     python -m tools.house [DIR]
 
 DIR is a checkout (default: this one). Every figure is counted on the syntax tree.
-`docs/design/house.md` says what each one means.
+`docs/design/house.md` explains each one.
 """
 
 import argparse
@@ -17,13 +17,13 @@ FOLDERS = ("api", "core", "worker", "tools", "bench", "migrations")
 LAYERS = ("api", "core", "worker")
 FILE_LINES, FUNCTION_LINES = 400, 40
 LINE_LENGTH = 88
-"""Where a project configures none: ruff's own default."""
+"""ruff's own default, for projects that configure none."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Module:
-    """A parsed file: its dotted name, path under the checkout, lines and syntax tree."""
+    """A parsed file: its dotted name, path in the checkout, lines and syntax tree."""
 
     name: str
     path: str
@@ -33,7 +33,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Import:
-    """One module imports another; `for_types`: only where `TYPE_CHECKING` holds."""
+    """An import of one module by another; `for_types` if it is only under `TYPE_CHECKING`."""
 
     source: str
     target: str
@@ -41,7 +41,7 @@ class Import:
 
 
 def modules(checkout: Path) -> list[Module]:
-    """All modules of a checkout but its tests, by path."""
+    """Return all modules of a checkout except tests, ordered by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     return [read_module(checkout, path) for path in paths]
 
@@ -56,30 +56,30 @@ def read_module(checkout: Path, path: Path) -> Module:
 
 
 def untyped_lines(module: Module) -> list[int]:
-    """Lines that name `dict[str, Any]`, or `Json`, which stands for it."""
-    found = set()
+    """Return the lines that name `dict[str, Any]`, or `Json`, its alias."""
+    line_numbers = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Name | ast.Subscript) and ast.unparse(node) in ("Json", "dict[str, Any]"):
-            found.add(node.lineno)
-    return sorted(found)
+            line_numbers.add(node.lineno)
+    return sorted(line_numbers)
 
 
 def type_only_imports(module: Module) -> list[int]:
-    """Lines of imports under `if TYPE_CHECKING:`."""
+    """Return the lines of imports under `if TYPE_CHECKING:`."""
     return sorted(node.lineno for node, for_types in _import_nodes(module.tree) if for_types)
 
 
 def imports(checkout: list[Module]) -> set[Import]:
-    """Imports among these modules, those inside functions too.
+    """Return the imports among modules, including those inside functions.
 
-    `from package import name` imports the submodule `package.name` where there is one, else the package.
+    `from package import name` imports the submodule `package.name` if it exists, else the package.
     """
-    known = {module.name: module for module in checkout}
+    modules_by_name = {module.name: module for module in checkout}
     return {
         Import(module.name, target, for_types)
         for module in checkout
         for node, for_types in _import_nodes(module.tree)
-        for target in _targets(module, node, known)
+        for target in _targets(module, node, modules_by_name)
         if target != module.name
     }
 
@@ -109,14 +109,14 @@ def _targets(module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[s
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str:
-    """The absolute name of what stands between `from` and `import`."""
+    """Return the absolute name of the module between `from` and `import`."""
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
     within = package[: len(package) - node.level] if node.level else []
     return ".".join([*within, *filter(None, [node.module])])
 
 
 def circles(edges: Iterable[Import]) -> list[list[str]]:
-    """Strongly connected components of two modules or more, the largest first.
+    """Return strongly connected components of at least two modules, largest first.
 
     Each module of a component reaches all others of it.
     """
@@ -135,20 +135,20 @@ def circles(edges: Iterable[Import]) -> list[list[str]]:
 
 
 def _reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
-    """Modules that `start` imports, and what these import, and so on; itself only if it is among them."""
-    found: set[str] = set()
+    """Return the modules that `start` imports directly or indirectly, itself only if among them."""
+    reachable: set[str] = set()
     waiting = [start]
     while waiting:
-        new = following.get(waiting.pop(), set()) - found
-        found |= new
+        new = following.get(waiting.pop(), set()) - reachable
+        reachable |= new
         waiting += new
-    return found
+    return reachable
 
 
 def long_functions(module: Module) -> list[tuple[str, int]]:
-    """(name, lines) of functions of more than `FUNCTION_LINES` lines, the docstring included."""
-    found = [(node.name, _length(node)) for node in ast.walk(module.tree) if isinstance(node, Function)]
-    return [(name, lines) for name, lines in found if lines > FUNCTION_LINES]
+    """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
+    lengths = [(node.name, _length(node)) for node in ast.walk(module.tree) if isinstance(node, Function)]
+    return [(name, lines) for name, lines in lengths if lines > FUNCTION_LINES]
 
 
 def _length(node: Function) -> int:
@@ -156,13 +156,13 @@ def _length(node: Function) -> int:
 
 
 def undocumented(module: Module) -> list[str]:
-    """Public modules, classes, functions and methods without a docstring.
+    """Return public modules, classes, functions and methods without a docstring.
 
-    A name with a leading underscore is not public, nor is what is inside of a function or of a private class.
-    The signatures that stand before an overloaded function are described by the function itself.
+    Names with a leading underscore are not public, nor are names inside a function or a private
+    class. Signatures before an overloaded function are described by the function itself.
     """
-    found = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
-    return found + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]
+    names = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
+    return names + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]
 
 
 def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
@@ -177,17 +177,17 @@ def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[st
 
 
 def line_length(checkout: Path) -> int:
-    """The length that `pyproject.toml` configures for ruff."""
+    """Return the line length that `pyproject.toml` configures for ruff."""
     with (checkout / "pyproject.toml").open("rb") as file:
         content = tomllib.load(file)
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
 
 
 def figures(checkout: Path) -> dict[str, int]:
-    """Each figure by its name, in the order in which they are printed."""
-    found = modules(checkout)
-    layered = [module for module in found if module.name.split(".")[0] in LAYERS]
-    edges = imports(found)
+    """Return each figure by its name, in the order of printing."""
+    all_modules = modules(checkout)
+    layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
+    edges = imports(all_modules)
     every, at_run = circles(edges), circles(edge for edge in edges if not edge.for_types)
     longest = line_length(checkout)
     return {
@@ -198,15 +198,17 @@ def figures(checkout: Path) -> dict[str, int]:
         "modules in them": sum(map(len, every)),
         "import circles without type-only imports": len(at_run),
         "modules in these": sum(map(len, at_run)),
-        "type-only imports": sum(len(type_only_imports(module)) for module in found),
-        f"files of more than {FILE_LINES} lines": sum(len(module.lines) > FILE_LINES for module in found),
+        "type-only imports": sum(len(type_only_imports(module)) for module in all_modules),
+        f"files of more than {FILE_LINES} lines": sum(
+            len(module.lines) > FILE_LINES for module in all_modules
+        ),
         f"functions of more than {FUNCTION_LINES} lines": sum(
-            len(long_functions(module)) for module in found
+            len(long_functions(module)) for module in all_modules
         ),
         f"lines of more than {longest} characters": sum(
-            len(line) > longest for module in found for line in module.lines
+            len(line) > longest for module in all_modules for line in module.lines
         ),
-        "public names without a docstring": sum(len(undocumented(module)) for module in found),
+        "public names without a docstring": sum(len(undocumented(module)) for module in all_modules),
     }
 
 

@@ -1,16 +1,20 @@
-"""What an operator does by hand beside a running service: sweep, check, back up, restore.
+"""Manual tasks of an operator beside a running service: sweep, check, back up, restore.
 
     python -m tools.housekeeping sweep [--dry-run] [--grace-hours 24] [--json]
     python -m tools.housekeeping check [--verify] [--repair] [--json]
     python -m tools.housekeeping backup FOLDER
     python -m tools.housekeeping restore FOLDER
 
-With the settings of the service (PERENNIAL_…). `sweep` does at once what every worker does each minute and,
-for blobs that nothing names, each day; `--dry-run` only tells it, with reason and bytes, and changes nothing.
-`check` compares database and store in both directions, tells what the scrub found damaged, and ends with 1 when
-something differs; `--verify` also reads every object; `--repair` repairs what is safe
-(core/work/consistency.py) and tells what is left. `backup` and `restore` are for SQLite; PostgreSQL has
-pg_dump. `restore` wants a stopped service and an empty place.
+The settings of the service (PERENNIAL_…) apply. `sweep` does at once what every worker does each
+minute and, for unreferenced blobs, each day. `--dry-run` only reports it, with reason and bytes,
+and changes nothing.
+
+`check` compares database and store in both directions, reports damage found by the scrub, and ends
+with 1 if something differs. `--verify` also reads every object. `--repair` repairs what is safe
+(core/work/consistency.py) and reports what is left.
+
+`backup` and `restore` are for SQLite; PostgreSQL has pg_dump. `restore` requires a stopped service
+and an empty place.
 """
 
 import argparse
@@ -41,7 +45,12 @@ from tools.drift_words import counted, told_drift, told_result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: done, and nothing differs; 1: something differs; 2: it could not be done, told in one sentence."""
+    """Run a command; return its exit status.
+
+    Returns:
+        0 if it succeeded and nothing differs, 1 if something differs, 2 if it failed, with a
+            sentence on standard error.
+    """
     options = _parser().parse_args(arguments)
     settings = Settings()
     os.umask(UMASK)
@@ -80,27 +89,27 @@ def _sweep(db: Database, store: Store, settings: Settings, options: argparse.Nam
 
 
 def _check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
-    found = consistency.check(db, store, settings, verify=options.verify)
-    if options.repair and found:
+    drifts = consistency.check(db, store, settings, verify=options.verify)
+    if options.repair and drifts:
         blobs = Blobs(store, settings.folder("cache"))
-        consistency.repair(db, store, blobs, settings, found)
-        left = consistency.check(db, store, settings, verify=options.verify)
+        consistency.repair(db, store, blobs, settings, drifts)
+        remaining = consistency.check(db, store, settings, verify=options.verify)
         if not options.json:
-            print(f"{counted(len(found), 'difference')} found, {len(found) - len(left)} repaired.")
-        found = left
+            print(f"{counted(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} repaired.")
+        drifts = remaining
     if options.json:
-        _print_json(found)
-        return 1 if found else 0
+        _print_json(drifts)
+        return 1 if drifts else 0
     print(_scrubbed(db))
-    for drift in found:
+    for drift in drifts:
         print(told_drift(drift))
     objects = len({named.key for named in consistency.named(db)})
-    print(told_result(found, objects, is_verified=options.verify))
-    return 1 if found else 0
+    print(told_result(drifts, objects, is_verified=options.verify))
+    return 1 if drifts else 0
 
 
 def _scrubbed(db: Database) -> str:
-    """How far the scrub is, which hashes all objects while the service runs."""
+    """Return a sentence about the progress of the scrub, which hashes all objects."""
     with db.read() as session:
         row = session.get(Scrub, 1)
     if row is None:
@@ -115,7 +124,7 @@ def _scrubbed(db: Database) -> str:
 
 
 def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
-    """One line for each, then a sentence with the sums."""
+    """Print one line for each removal, then a sentence with the sums."""
     if is_json:
         _print_json(found)
         return
@@ -132,7 +141,7 @@ def _tell_removals(found: Sequence[Removal], is_json: bool) -> None:
 
 
 def _print_json(found: Sequence[Removal | consistency.Drift]) -> None:
-    """One object a line, and nothing else."""
+    """Print one JSON object a line, and nothing else."""
     for one in found:
         print(json.dumps(dataclasses.asdict(one)))
 

@@ -1,14 +1,16 @@
-"""Turns a torchvision checkpoint (a .pth state dict) into a base that POST /v1/bases accepts.
+"""Conversion of a torchvision checkpoint (a .pth state dict) to a base for POST /v1/bases.
 
     python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224] [--stem STEM] [--patch N]
 
-ARCH is torchvision's name, as resnet18, vit_b_16 or convnext_tiny. Runs in a process of its own, by an operator
-who trusts the file; it is still read with `weights_only=True`, which executes nothing. The classifier is left
-out, floats become float32, and every name and shape is checked before OUT appears. At the end it prints the
-request that uploads OUT, and what a model that starts from it must say.
+ARCH is torchvision's name, as resnet18, vit_b_16 or convnext_tiny. An operator who trusts the file
+runs this in a separate process; it is still read with `weights_only=True`, which executes nothing.
+The classifier is left out, floats become float32, and every name and shape is checked before OUT
+appears. At the end, the request that uploads OUT is printed, with the fields of a model that starts
+from it.
 
-A checkpoint for images of 224 pixels has a large stem (ResNet, ConvNeXt); with `--stem standard` it fits a model
-of small images. The positions of a vision transformer fix the image size: `--image-size` over `--patch` a side.
+A checkpoint for images of 224 pixels has a large stem (ResNet, ConvNeXt); with `--stem standard` it
+fits a model of small images. The positions of a vision transformer determine the image size:
+`--image-size` over `--patch` a side.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> dict[str, Tensor]:
-    """The backbone's tensors of a state dict. ValueError names what is missing, extra or of another shape."""
+    """Return the backbone's tensors of a state dict.
+
+    Raises:
+        ValueError: a tensor is missing, extra or of another shape; the message names it.
+    """
     name = architecture["name"]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
@@ -54,8 +60,10 @@ def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> 
         tensor = state[key]
         if list(tensor.shape) != entry["shape"]:
             shapes = (_shape(tensor.shape), _shape(entry["shape"]))
-            what = f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels has {shapes[1]}"
-            raise ValueError(what + _options(architecture, image_size, state, expected))
+            difference = (
+                f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels has {shapes[1]}"
+            )
+            raise ValueError(difference + _options(architecture, image_size, state, expected))
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
         tensors[key] = (
@@ -71,13 +79,13 @@ def _shape(shape: Sequence[int]) -> str:
 def _options(
     architecture: Mapping[str, Any], image_size: int, state: Mapping[str, Tensor], expected: Mapping[str, Any]
 ) -> str:
-    """The options with which the file would fit, as the end of a sentence; empty where there are none."""
-    ignored, wanted = tuple(expected["ignored"]), expected["tensors"]
-    found = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
-    shapes = {key: entry["shape"] for key, entry in wanted.items() if key in found}
+    """Return the options with which the file would fit, as the end of a sentence, or ""."""
+    ignored, expected_tensors = tuple(expected["ignored"]), expected["tensors"]
+    present_shapes = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
+    shapes = {key: entry["shape"] for key, entry in expected_tensors.items() if key in present_shapes}
     family = architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = advice(cast(ArchitectureChoice, architecture), image, family, found, shapes)
+    fitting = advice(cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes)
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     hyper: Mapping[str, Any] = fitting.architecture
@@ -87,7 +95,11 @@ def _options(
 
 
 def _read(file: Path) -> object:
-    """What a .pth holds. ValueError for a pickled model, which is code."""
+    """Load a `.pth` state dict.
+
+    Raises:
+        ValueError: the file is a pickled module, which could run code.
+    """
     try:
         return torch.load(file, map_location="cpu", weights_only=True)  # noqa: TID251
     except Exception as error:
@@ -101,7 +113,7 @@ def _read(file: Path) -> object:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes OUT, or raises SystemExit with a sentence and leaves OUT as it was."""
+    """Write OUT, or raise SystemExit with a sentence and leave OUT unchanged."""
     parser = argparse.ArgumentParser(description="Make a base from a torchvision checkpoint.")
     parser.add_argument("arch", help="torchvision's name, as resnet18")
     parser.add_argument("file", type=Path, help="the state dict, .pth")
@@ -110,12 +122,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--stem", choices=("small", "standard"), help="of a ResNet or ConvNeXt; else by size")
     parser.add_argument("--patch", type=int, help="pixels a side of a ViT's patch; else by size")
     chosen = parser.parse_args(arguments)
-    given = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
-    architecture = {key: value for key, value in given.items() if value is not None}
+    options = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
+    architecture = {key: value for key, value in options.items() if value is not None}
     try:
         tensors = convert(architecture, _read(chosen.file), chosen.image_size)
     except Exception as error:
-        # Whatever is wrong with the operator's file ends as one sentence on stderr.
+        # Any problem with the operator's file ends as one sentence on stderr.
         raise SystemExit(f"cannot import {chosen.file}: {error}") from error
     handle, temporary = tempfile.mkstemp(dir=chosen.out.parent, suffix=".part")
     os.close(handle)
@@ -127,9 +139,9 @@ def main(arguments: list[str]) -> None:
     size = sum(tensor.nbytes for tensor in tensors.values())
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
     image: ImageOut = {"size": chosen.image_size, "channels": 3}
-    told = cast(ArchitectureChoice, architecture)
-    print(f"upload it: POST /v1/bases?{query(told, image)}")
-    print(f"a model that fits: {body(told, image)}")
+    choice = cast(ArchitectureChoice, architecture)
+    print(f"upload it: POST /v1/bases?{query(choice, image)}")
+    print(f"a model that fits: {body(choice, image)}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""Write `tests/data/picture-kinds.zip`: pictures of many kinds, and the pixels that other programs read in them.
+"""Generator of `tests/data/picture-kinds.zip`: pictures of many kinds with their expected pixels.
 
     PYTHONPATH=.:FOLDER python -m tools.picture_kinds [--out FILE]
 
-FOLDER holds the oracles, which are no dependency of the service: `pip install --no-deps --target FOLDER tifffile
-imagecodecs pyvips pyvips-binary pillow-heif`. Of lossless kinds the samples that were written are right, by the
-definition of their format; tifffile reads them again, and libvips all that it reads: what it sees otherwise is printed.
-Of lossy kinds libvips, imagecodecs and pillow-heif say the pixels. Colours of matrix profiles are computed here, by the
-formula of the ICC.
+FOLDER has the oracles, which are not dependencies of the service: `pip install --no-deps --target
+FOLDER tifffile imagecodecs pyvips pyvips-binary pillow-heif`. For lossless kinds, the samples that
+were written are correct by definition of their format. tifffile reads them again, and libvips all
+that it supports; its differences are printed. For lossy kinds, libvips, imagecodecs and pillow-heif
+determine the pixels. Colours of matrix profiles are computed here, by the formula of the ICC.
 
-The zip holds `kinds.json`, a list of {"name", "tolerance", "oracle"} or {"name", "refused"}, the files by name, and
-`expected.npy`, uint8 [kinds that are read, 16, 16, 3]: the centre of each picture, upright, over white, in sRGB.
+The zip has `kinds.json`, a list of {"name", "tolerance", "oracle"} or {"name", "refused"}, the
+files by name, and `expected.npy`, uint8 [readable kinds, 16, 16, 3]: the centre of each picture,
+upright, over white, in sRGB.
 """
 
 import argparse
@@ -34,7 +35,16 @@ Pixels = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A file, and either its pixels uint8 [height, width, 3] with how far from them is right, or why it is refused."""
+    """A file with its expected pixels, or with the reason for its rejection.
+
+    Attributes:
+        name: name of the kind.
+        data: bytes of the file.
+        pixels: uint8 [height, width, 3]; None if the file is rejected.
+        tolerance: largest difference from `pixels` that is correct.
+        oracle: source of the pixels.
+        refused: part of the error message if the file is rejected.
+    """
 
     name: str
     data: bytes
@@ -45,43 +55,45 @@ class Kind:
 
 
 def noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
-    """Samples [16, 24, channels] over the whole range of an unsigned type."""
-    most = np.iinfo(dtype).max
-    found = np.random.default_rng(seed).integers(0, most, (HEIGHT, WIDTH, channels), dtype, endpoint=True)
-    found[0, 4], found[0, 5] = 0, most
-    return found
+    """Return random samples [16, 24, channels] over the whole range of an unsigned type."""
+    largest = np.iinfo(dtype).max
+    samples = np.random.default_rng(seed).integers(
+        0, largest, (HEIGHT, WIDTH, channels), dtype, endpoint=True
+    )
+    samples[0, 4], samples[0, 5] = 0, largest
+    return samples
 
 
 def smooth(channels: int = 3) -> Pixels:
-    """Samples that a lossy format keeps nearly as they are; no two corners are alike."""
+    """Return samples that a lossy format preserves nearly unchanged; all corners differ."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
     return np.stack(planes[:channels], -1).astype(np.uint8)
 
 
 def in_8_bits(samples: Pixels) -> Pixels:
-    """Samples of 16 bits as the nearest ones of 8."""
+    """Return samples of 16 bits rounded to 8 bits."""
     return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
 
 
 def rgb(samples: Pixels) -> Pixels:
-    """Grey as three channels."""
+    """Return grey samples as three channels; others unchanged."""
     return np.repeat(samples, 3, -1) if samples.shape[-1] == 1 else samples
 
 
 def over_white(colours: Pixels, alpha: Pixels) -> Pixels:
-    """Colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
+    """Return colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
     share = alpha.astype(np.float64) / 255
     return np.rint(rgb(colours) * share + 255 * (1 - share)).astype(np.uint8)
 
 
 def of_cmyk(samples: Pixels) -> Pixels:
-    """Ink shares as colours without a profile."""
+    """Return the colours of ink shares without a profile."""
     light = 1 - samples.astype(np.float64) / np.iinfo(samples.dtype).max
     return np.rint(255 * light[..., :3] * light[..., 3:]).astype(np.uint8)
 
 
-# Colour profiles (ICC.1:2022), and what their colours are in sRGB.
+# Colour profiles (ICC.1:2022), and their colours in sRGB.
 
 D50 = (0.9642, 1.0, 0.8249)
 SRGB = np.array([[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.71410]])
@@ -95,7 +107,7 @@ def _fixed(value: float) -> bytes:
 
 
 def _curve(gamma: float | None) -> bytes:
-    """A power, or the curve of sRGB (None)."""
+    """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
     numbers = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
@@ -121,7 +133,7 @@ def _profile(space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b
 
 
 def matrix_profile(columns: Pixels, gamma: float | None) -> bytes:
-    """A profile of a display."""
+    """Return a profile of a display."""
     tags = {
         name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_fixed, columns[:, i]))
         for i, name in enumerate((b"r", b"g", b"b"))
@@ -130,12 +142,12 @@ def matrix_profile(columns: Pixels, gamma: float | None) -> bytes:
 
 
 def grey_profile(gamma: float) -> bytes:
-    """A profile of a grey display."""
+    """Return a profile of a grey display."""
     return _profile(b"GRAY", b"mntr", {b"kTRC": _curve(gamma)})
 
 
 def cmyk_profile() -> bytes:
-    """A profile of a press: its sixteen solid colours in CIELab, and what is between them."""
+    """Return a profile of a press: its sixteen solid colours in CIELab, with interpolation."""
     grid = b""
     for i in range(16):
         inks = [(i >> (3 - k)) & 1 for k in range(4)]
@@ -152,25 +164,25 @@ def cmyk_profile() -> bytes:
 def _linear(values: Pixels, gamma: float | None) -> Pixels:
     if gamma is not None:
         return values**gamma
-    found: Pixels = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    return found
+    linear: Pixels = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return linear
 
 
 def _encoded(values: Pixels) -> Pixels:
     values = np.clip(values, 0, 1)
-    found: Pixels = np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055)
-    return found
+    encoded: Pixels = np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055)
+    return encoded
 
 
 def in_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
-    """Colours uint8 [.., 3] of a matrix profile in sRGB."""
+    """Return colours uint8 [.., 3] of a matrix profile in sRGB."""
     xyz = _linear(colours / 255, gamma) @ columns.T
-    found: Pixels = np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
-    return found
+    converted: Pixels = np.rint(255 * _encoded(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+    return converted
 
 
 def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
-    """The same of grey [.., 1]."""
+    """Return grey [.., 1] of a gamma profile in sRGB."""
     return rgb(np.rint(255 * _encoded(_linear(grey / 255, gamma))).astype(np.uint8))
 
 
@@ -180,7 +192,7 @@ BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
 
 
 def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
-    """As Pillow saves it."""
+    """Return the file that Pillow writes."""
     if isinstance(pixels, Image.Image):
         image = pixels
     else:
@@ -191,14 +203,14 @@ def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
 
 
 def exif(turn: int) -> bytes:
-    """EXIF that says how an image is turned."""
-    made = Image.Exif()
-    made[0x0112] = turn
-    return made.tobytes()
+    """Return EXIF with an orientation."""
+    exif_data = Image.Exif()
+    exif_data[0x0112] = turn
+    return exif_data.tobytes()
 
 
 def stored_as(upright: Pixels, turn: int) -> Pixels:
-    """Pixels as a file of this orientation stores them."""
+    """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
         2: lambda p: p[:, ::-1],
@@ -216,7 +228,7 @@ def stored_as(upright: Pixels, turn: int) -> Pixels:
 
 
 def vips(data: bytes, *, turn: bool = True) -> Pixels:
-    """As libvips reads it: upright, over white, in 8 bits."""
+    """Return the pixels that libvips reads: upright, over white, in 8 bits."""
     import pyvips
 
     image = pyvips.Image.new_from_buffer(data, "")
@@ -225,12 +237,12 @@ def vips(data: bytes, *, turn: bool = True) -> Pixels:
         image = image.colourspace("srgb" if image.bands > 2 else "b-w")
     if image.hasalpha():
         image = image.flatten(background=255)
-    found = np.asarray(image.numpy())
-    return rgb(found.reshape(*found.shape[:2], -1)).astype(np.uint8)
+    pixels = np.asarray(image.numpy())
+    return rgb(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
 
 
 def heif(data: bytes) -> Pixels:
-    """As pillow-heif reads it."""
+    """Return the pixels that pillow-heif reads."""
     import pillow_heif
 
     image = pillow_heif.read_heif(data).to_pillow()
@@ -240,16 +252,16 @@ def heif(data: bytes) -> Pixels:
 
 
 def avif(data: bytes) -> Pixels:
-    """As imagecodecs reads it."""
+    """Return the pixels that imagecodecs reads."""
     import imagecodecs
 
-    found = imagecodecs.avif_decode(data)
-    found = in_8_bits(found * np.uint16(64)) if found.dtype == np.uint16 else found
-    return over_white(found[..., :3], found[..., 3:]) if found.shape[-1] == 4 else found
+    pixels = imagecodecs.avif_decode(data)
+    pixels = in_8_bits(pixels * np.uint16(64)) if pixels.dtype == np.uint16 else pixels
+    return over_white(pixels[..., :3], pixels[..., 3:]) if pixels.shape[-1] == 4 else pixels
 
 
 def tiff(samples: Pixels, **options: Any) -> bytes:
-    """As tifffile writes it; the samples that it reads again are those given."""
+    """Return the file that tifffile writes, after checking that it reads the same samples."""
     import tifffile
 
     out = io.BytesIO()
@@ -260,17 +272,17 @@ def tiff(samples: Pixels, **options: Any) -> bytes:
 
 
 def retagged(data: bytes, tag: int, value: int) -> bytes:
-    """A little-endian TIFF with another value of a short tag of its first page."""
+    """Return a little-endian TIFF with another value of a short tag of its first page."""
     at = struct.unpack_from("<I", data, 4)[0]
     for i in range(struct.unpack_from("<H", data, at)[0]):
-        here = at + 2 + 12 * i
-        if struct.unpack_from("<H", data, here)[0] == tag:
-            return data[: here + 8] + struct.pack("<I", value) + data[here + 12 :]
+        entry_start = at + 2 + 12 * i
+        if struct.unpack_from("<H", data, entry_start)[0] == tag:
+            return data[: entry_start + 8] + struct.pack("<I", value) + data[entry_start + 12 :]
     raise AssertionError(f"the file has no tag {tag}")
 
 
 def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
-    """A TIFF of one strip, tag by tag: type (3 short, 4 long) and values."""
+    """Return a TIFF of one strip from its tags: type (3 short, 4 long) and values."""
     codes = {1: "B", 3: "H", 4: "I"}
     tags = {**tags, 273: (4, [8]), 279: (4, [len(strip)])}
     at = 8 + len(strip) + len(strip) % 2
@@ -291,13 +303,13 @@ def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = 
 
 
 def in_bits(values: Pixels, bits: int) -> bytes:
-    """Values [height, width, samples] below 2^bits, packed row by row, the highest bit first."""
+    """Pack values [height, width, samples] below 2^bits row by row, highest bit first."""
     rows = (values.reshape(len(values), -1, 1) >> np.arange(bits)[::-1]) & 1
     return np.packbits(rows.reshape(len(values), -1).astype(np.uint8), axis=1).tobytes()
 
 
 def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, tuple[int, list[int]]]:
-    """Tags of a picture that is packed as `in_bits` does; `more`: others, as t<tag>."""
+    """Return the tags of a picture packed by `in_bits`; `more` has others, named t<tag>."""
     tags = {
         256: [WIDTH],
         257: [HEIGHT],
@@ -311,7 +323,7 @@ def tags_of(bits: list[int], photometric: int, **more: list[int]) -> dict[int, t
 
 
 def tiffs() -> Iterator[Kind]:
-    """Kinds of TIFF."""
+    """Yield kinds of TIFF."""
     eight, wide, grey, wide_grey = noise(), noise(3, "uint16"), noise(1), noise(1, "uint16")
     for packing, name in (
         (None, "stored"),
@@ -427,8 +439,8 @@ def tiffs() -> Iterator[Kind]:
         five[..., :3],
     )
     for bits in (1, 2, 4, 8):
-        most = (1 << bits) - 1
-        index = noise(1, seed=bits) & most
+        largest = (1 << bits) - 1
+        index = noise(1, seed=bits) & largest
         table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
         more = {"t320": table.ravel().tolist()}
         yield Kind(
@@ -437,7 +449,7 @@ def tiffs() -> Iterator[Kind]:
             (table.T >> 8).astype(np.uint8)[index[..., 0]],
         )
         if bits < 8:
-            level = (index * (255 // most)).astype(np.uint8)
+            level = (index * (255 // largest)).astype(np.uint8)
             yield Kind(
                 f"tiff grey of {bits} bits", raw_tiff(tags_of([bits], 1), in_bits(index, bits)), rgb(level)
             )
@@ -474,8 +486,8 @@ def tiffs() -> Iterator[Kind]:
 
 
 def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
-    """Those whose samples have no one meaning, or that nobody here can unpack."""
-    for dtype, said in (
+    """Yield rejected TIFFs: with ambiguous samples, or with packings that are not supported."""
+    for dtype, reason in (
         ("uint32", "32-bit integers"),
         ("int32", "signed 32-bit"),
         ("int16", "signed 16-bit"),
@@ -483,7 +495,9 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
         ("int8", "signed 8-bit"),
         ("complex64", "complex"),
     ):
-        yield Kind(f"tiff {dtype}", tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=said)
+        yield Kind(
+            f"tiff {dtype}", tiff(grey[..., 0].astype(dtype), photometric="minisblack"), refused=reason
+        )
     share = grey[..., 0].astype(np.float32)
     yield Kind(
         "tiff float32 up to 255", tiff(share, photometric="minisblack"), refused="floats from 0 to 255"
@@ -505,16 +519,19 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
     )
 
 
-# PNG is written by hand: Pillow writes few of its kinds.
+# PNG is written by hand, because Pillow writes few of its kinds.
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """One chunk."""
+    """Return one chunk."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False) -> bytes:
-    """Samples [height, width, channels] below 2^bits; `more`: chunks before its pixels."""
+    """Return a PNG of samples [height, width, channels] below 2^bits.
+
+    `more` are chunks before its pixels.
+    """
     passes = [samples]
     if interlaced:
         adam = (
@@ -539,7 +556,7 @@ def png(samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool 
 
 
 def pngs() -> Iterator[Kind]:
-    """Kinds of PNG."""
+    """Yield kinds of PNG."""
     eight, wide, grey = noise(), noise(3, "uint16"), noise(1)
     for bits in (1, 2, 4, 8):
         index = noise(1, seed=bits) & ((1 << bits) - 1)
@@ -658,7 +675,7 @@ def pngs() -> Iterator[Kind]:
 
 
 def jpegs() -> Iterator[Kind]:
-    """Kinds of JPEG."""
+    """Yield kinds of JPEG."""
     colours, grey = smooth(), smooth(1)
 
     def kind(name: str, data: bytes, **more: Any) -> Kind:
@@ -718,7 +735,7 @@ def jpegs() -> Iterator[Kind]:
 
 
 def by_vips_profile(data: bytes) -> Pixels:
-    """Colours of an embedded profile in sRGB, by libvips."""
+    """Return the colours of an embedded profile in sRGB, by libvips."""
     import pyvips
 
     image = pyvips.Image.new_from_buffer(data, "")
@@ -727,7 +744,7 @@ def by_vips_profile(data: bytes) -> Pixels:
 
 
 def refused_jpegs() -> Iterator[Kind]:
-    """Those that a usual decoder does not read, and formats with the same name."""
+    """Yield JPEGs that usual decoders do not read, and formats with similar names."""
     import imagecodecs
 
     grey = smooth(1)[..., 0]
@@ -745,7 +762,7 @@ def refused_jpegs() -> Iterator[Kind]:
 
 
 def others() -> Iterator[Kind]:
-    """WebP, GIF, BMP, HEIC, AVIF, and what is no image."""
+    """Yield WebP, GIF, BMP, HEIC, AVIF, and files that are not images."""
     eight, colours, alpha = noise(), smooth(), noise(4, seed=3)
     yield Kind("webp lossless", saved(eight, "WEBP", lossless=True, exact=True), eight)
     data = saved(colours, "WEBP", quality=95)
@@ -768,18 +785,18 @@ def others() -> Iterator[Kind]:
         eight,
     )
     few = Image.fromarray(eight).quantize(32)
-    shown = np.asarray(few.convert("RGB"))
-    yield Kind("gif", saved(few, "GIF"), shown)
-    yield Kind("gif interlaced", saved(few, "GIF", interlace=True), shown)
+    palette_pixels = np.asarray(few.convert("RGB"))
+    yield Kind("gif", saved(few, "GIF"), palette_pixels)
+    yield Kind("gif interlaced", saved(few, "GIF", interlace=True), palette_pixels)
     clear = np.asarray(few)[..., None] == 5
     yield Kind(
         "gif with a clear colour",
         saved(few, "GIF", transparency=5),
-        np.where(clear, 255, shown).astype(np.uint8),
+        np.where(clear, 255, palette_pixels).astype(np.uint8),
     )
     more = [frame.quantize(32) for frame in frames[1:]]
-    yield Kind("gif of three frames", saved(few, "GIF", save_all=True, append_images=more), shown)
-    yield from bmps(eight, few, shown)
+    yield Kind("gif of three frames", saved(few, "GIF", save_all=True, append_images=more), palette_pixels)
+    yield from bmps(eight, few, palette_pixels)
     yield from boxed(colours)
     yield Kind("no bytes", b"", refused="empty")
     yield Kind("a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image")
@@ -797,7 +814,7 @@ def others() -> Iterator[Kind]:
 
 
 def bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
-    """Kinds of BMP."""
+    """Yield kinds of BMP."""
     yield Kind("bmp", saved(eight, "BMP"), eight)
     yield Kind("bmp palette", saved(few, "BMP"), shown)
     grey = noise(1)
@@ -821,7 +838,7 @@ def bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
 
 
 def boxed(colours: Pixels) -> Iterator[Kind]:
-    """HEIC and AVIF. The size is one that encoders of HEIC take."""
+    """Yield HEIC and AVIF, in a size that HEIC encoders accept."""
     import imagecodecs
     import pillow_heif
 
@@ -855,7 +872,7 @@ def boxed(colours: Pixels) -> Iterator[Kind]:
     stored = Image.fromarray(large)
     stored.info["exif"] = exif(3)
     yield Kind("heic turned by EXIF alone, which counts for nothing", heic(stored), large, 8)
-    image = Image.fromarray(large // 2 + 64)  # colours that sRGB has, too
+    image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
     image.info["icc_profile"] = PROFILE_P3
     data = heic(image)
     assert b"colrprof" in data
@@ -885,20 +902,20 @@ def boxed(colours: Pixels) -> Iterator[Kind]:
 
 
 def off_by_vips(kind: Kind) -> str:
-    """Return how libvips sees a picture otherwise; "" where it does not."""
+    """Return how libvips reads a picture differently, or ""."""
     assert kind.pixels is not None
     try:
-        found = vips(kind.data)
-    except Exception as error:  # noqa: BLE001 - of what it does not read it raises its own
+        pixels = vips(kind.data)
+    except Exception as error:  # noqa: BLE001 - libvips raises its own for files that it does not support
         return f"not read ({str(error).splitlines()[0][:60]})"
-    if found.shape != kind.pixels.shape:
-        return f"shape {found.shape}"
-    off = int(np.abs(found.astype(int) - kind.pixels).max())
-    return "" if off <= max(1, kind.tolerance) else f"off by {off}"
+    if pixels.shape != kind.pixels.shape:
+        return f"shape {pixels.shape}"
+    difference = int(np.abs(pixels.astype(int) - kind.pixels).max())
+    return "" if difference <= max(1, kind.tolerance) else f"off by {difference}"
 
 
 def centre(pixels: Pixels) -> Pixels:
-    """The middle of a picture; of a larger one at the size of the others."""
+    """Return the middle of a picture; larger ones are first reduced to the size of the others."""
     height, width = pixels.shape[:2]
     if min(height, width) != SIDE:
         short = min(height, width)
@@ -918,7 +935,7 @@ def main() -> None:
     out = parser.parse_args().out
     kinds = [*tiffs(), *pngs(), *jpegs(), *others()]
     assert len({kind.name for kind in kinds}) == len(kinds)
-    told: list[dict[str, str | int]] = []
+    entries: list[dict[str, str | int]] = []
     expected = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
@@ -929,18 +946,18 @@ def main() -> None:
         for kind in kinds:
             add(kind.name, kind.data)
             if kind.pixels is None:
-                told.append({"name": kind.name, "refused": kind.refused})
+                entries.append({"name": kind.name, "refused": kind.refused})
             else:
-                told.append({"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle})
+                entries.append({"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle})
                 expected.append(centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
         add("expected.npy", packed.getvalue())
-        add("kinds.json", json.dumps(told, indent=1).encode())
-    seen = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
-    differs = {kind.name: by for kind in seen if (by := off_by_vips(kind))}
+        add("kinds.json", json.dumps(entries, indent=1).encode())
+    lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
+    differs = {kind.name: by for kind in lossless if (by := off_by_vips(kind))}
     print(
-        f"libvips sees {len(seen) - len(differs)} of {len(seen)} lossless kinds alike, and otherwise: {differs}"
+        f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and otherwise: {differs}"
     )
     print(f"{len(kinds)} kinds, {len(expected)} of them with pixels: {out} has {out.stat().st_size} bytes")
 

@@ -1,15 +1,17 @@
-"""How a version answers on the straight line back to an older one: OLOR's zero-shot review.
+"""Accuracy on the straight line from a version back to an older one: OLOR's zero-shot review.
 
     python -m tools.review OLD NEW ARCHIVE [ARCHIVE …]
 
-NEW is the download of a version; OLD that of an earlier version of the same model, or a base (.safetensors).
-Prints the accuracy on each archive at θ_new + k/50 (θ_old - θ_new) for k = 0 … 50 (Huang et al. 2024, arXiv
-2401.10962). An archive is one that could be uploaded; where it has a test part, that part is what counts. In the
-task scenario its head is named as well: `2=week-31.zip`. A k that is chosen here is fitted to these archives.
+NEW is the download of a version; OLD that of an earlier version of the same model, or a base
+(.safetensors). It prints the accuracy on each archive at θ_new + k/50 (θ_old - θ_new) for k = 0 …
+50 (Huang et al. 2024, arXiv 2401.10962). An archive is one that could be uploaded; if it has a test
+part, only that part counts. In the task scenario its head is named as well: `2=week-31.zip`. A k
+that is chosen here is fitted to these archives.
 
-What lies on the line: parameters that both versions have, rows of a head by class label, and BatchNorm's running
-means and variances, so that k = 50 is the older backbone exactly. What only NEW has stays as it is. Of a
-linearised version (dlcft) the displacement lies on the line; with its base as OLD it ends at zero.
+The line covers parameters that both versions have, rows of a head by class label, and BatchNorm's
+running means and variances. So k = 50 is exactly the older backbone. Parameters that only NEW has
+stay unchanged. For a linearised version (dlcft), the line covers the displacement; with its base as
+OLD it ends at zero.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class Version:
-    """A download. `config`: its config.json; `tensors`: its weights by name."""
+    """A download. `config` is its config.json; `tensors` are its weights by name."""
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -55,7 +57,10 @@ class Version:
 
 @dataclass(frozen=True)
 class LabelledSet:
-    """Images to measure on. `task`: the head's task in the task scenario, else 0, which no network looks at."""
+    """Images to measure on.
+
+    `task` is the head's task in the task scenario, else 0, which is unused.
+    """
 
     name: str
     task: int
@@ -72,12 +77,16 @@ class Point:
 
     @property
     def mean(self) -> float:
-        """The sets count alike, whatever their sizes."""
+        """The mean over the sets, which count equally regardless of their sizes."""
         return sum(self.accuracies) / len(self.accuracies)
 
 
 def read_version(path: Path) -> Version:
-    """A downloaded zip, or a base as a version without classes. ValueError: neither."""
+    """Read a downloaded zip, or a base as a version without classes.
+
+    Raises:
+        ValueError: the file is neither.
+    """
     if not zipfile.is_zipfile(path):
         try:
             return Version({}, {f"backbone.{name}": t for name, t in load_file(path).items()})
@@ -91,7 +100,11 @@ def read_version(path: Path) -> Version:
 
 
 def build(version: Version) -> Network:
-    """The version's network in eval mode. ValueError: a base, a version without classes, other tensors."""
+    """Return the version's network in eval mode.
+
+    Raises:
+        ValueError: the version is a base, has no classes, or has other tensors.
+    """
     config = version.config
     if not (config.get("classes") or config.get("heads")):
         raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
@@ -109,7 +122,11 @@ def build(version: Version) -> Network:
 
 
 def far_end(old: Version, new: Version) -> dict[str, Tensor]:
-    """Where the line ends, by the names of `new` that lie on it. ValueError: the two share no backbone."""
+    """Return the end of the line, by the names of `new` that are on it.
+
+    Raises:
+        ValueError: the two versions share no backbone.
+    """
     old = _displaced(old, new)
     for key in ("architecture", "image", "scenario"):
         if key in old.config and old.config[key] != new.config[key]:
@@ -136,9 +153,12 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
 
 
 def _displaced(old: Version, new: Version) -> Version:
-    """`old` as an expansion around the weights of `new`, where that is one; a base is displaced by zero.
+    """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
-    ValueError: they are not expanded around the same weights.
+    A base is displaced by zero.
+
+    Raises:
+        ValueError: they are not expanded around the same weights.
     """
     network = new.config.get("network") or {}
     if network.get("family") != LinearisedNetwork.family or not network["frozen"]:
@@ -161,7 +181,7 @@ def _displaced(old: Version, new: Version) -> Version:
 
 
 def _rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:
-    """`now` with the older version's rows for the labels that it knew."""
+    """Return `now` with the older version's rows for the labels that it knew."""
     row_of = {label: row for row, label in enumerate(old_labels)}
     rows = now.clone()
     for i, label in enumerate(labels):
@@ -171,7 +191,10 @@ def _rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequen
 
 
 def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path) -> LabelledSet:
-    """`ARCHIVE` or `TASK=ARCHIVE`, decoded into `folder`. Raises ValueError, OSError or ingest's errors."""
+    """Decode `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
+
+    Raises ValueError, OSError or ingest's errors.
+    """
     task, file = 0, argument
     if network.scenario == "task":
         number, _, file = argument.partition("=")
@@ -203,7 +226,7 @@ def walk(
     sets: Sequence[LabelledSet],
     inputs: Inputs,
 ) -> Iterator[Point]:
-    """The points k = 0 … 50, measured one by one with the network's memory."""
+    """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
     for k in range(STEPS + 1):
         share = k / STEPS
         network.load_state_dict(on_the_line(start, end, share))
@@ -212,7 +235,7 @@ def walk(
 
 
 def main(arguments: list[str]) -> None:
-    """Prints the table, or raises SystemExit with a sentence."""
+    """Print the table, or raise SystemExit with a sentence."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

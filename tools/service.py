@@ -1,7 +1,7 @@
-"""An embedded service in a process of its own, for as long as a `with` block lasts.
+"""An embedded service in a separate process for the duration of a `with` block.
 
-The demo, the end-to-end tests and the benchmarks all start the product this way: the launcher that
-`make serve` runs, on a free port, with its own data directory.
+The demo, the end-to-end tests and the benchmarks start the product this way: with the launcher of
+`make serve`, on a free port, with a separate data directory.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ PORTS = range(20_000, 32_000)
 
 
 class NotReady(RuntimeError):
-    """The service did not get ready; the message holds the end of its log."""
+    """A service that did not become ready; the message has the end of its log."""
 
 
 @dataclass
 class Service:
-    """A running service: where it listens, its admin key, its data and its launcher process."""
+    """A running service: its URL, admin key, data directory, launcher process and log."""
 
     url: str
     key: str
@@ -56,13 +56,14 @@ def running(
     """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
 
     Args:
-        data_dir: where database, store and key are kept.
-        environment: settings to add, such as `{"PERENNIAL_THREADS": "1"}`.
+        data_dir: folder of database, store and key.
+        environment: additional settings, such as `{"PERENNIAL_THREADS": "1"}`.
         code: the checkout whose service is started.
-        inherits_settings: False: settings of this process do not reach the service, such as another's database.
+        inherits_settings: whether settings of this process reach the service. False keeps out
+            another service's database, for example.
 
     Raises:
-        NotReady: it did not.
+        NotReady: the service did not become ready.
     """
     port = free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -94,29 +95,31 @@ def running(
 
 
 def lend_catalogue(data_dir: Path) -> None:
-    """Let a new data directory use the catalogue of the learning code that `PERENNIAL_TEST_CATALOGUE` names.
+    """Let a new data directory use the catalogue in the folder of `PERENNIAL_TEST_CATALOGUE`.
 
-    To make it takes seconds, and a run of the tests starts a hundred services from the same sources. The first call
-    makes it, with the check of torch that lies beside it; calls of other processes wait for that.
+    Making a catalogue takes seconds, and a test run starts a hundred services from the same
+    sources. The first call makes it, with the result of the check of torch beside it; calls of
+    other processes wait for that.
     """
-    lent, own = os.environ.get("PERENNIAL_TEST_CATALOGUE"), data_dir / "catalogue"
-    if not lent or own.exists():
+    lent, own_catalogue = os.environ.get("PERENNIAL_TEST_CATALOGUE"), data_dir / "catalogue"
+    if not lent or own_catalogue.exists():
         return
-    own.symlink_to(lent)
-    made = Path(lent) / "made"
+    own_catalogue.symlink_to(lent)
+    marker = Path(lent) / "made"
     with (Path(lent) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
+        if not marker.exists():
             settings = Settings(data_dir=data_dir)
             with torch_checked(settings):
                 load_catalogue(settings)
-            made.touch()
+            marker.touch()
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago on the loopback address.
+    """Return a TCP port of the loopback address that was free just now.
 
-    It is none of those that the system gives to outgoing connections: one of them could take it before it is used.
+    It is outside the range from which the system assigns ports to outgoing connections. One of
+    those could take it before it is used.
     """
     for port in random.SystemRandom().sample(PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -127,7 +130,7 @@ def free_port() -> int:
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_S
-    # One client for all tries, which loads no certificates: the address is plain HTTP.
+    # One client for all tries, which loads no certificates, because the URL is plain HTTP.
     with httpx2.Client(base_url=url, timeout=2, verify=False) as client:
         while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(httpx2.TransportError):  # not listening yet

@@ -1,6 +1,7 @@
-"""Writes what is known of timm's pretrained weights, for processes that never load timm.
+"""Generator of the table of timm's pretrained weights, for processes that never load timm.
 
-`python -m tools.timm_weights core/learn/networks/timm_weights.json` builds each network once without memory (minutes).
+`python -m tools.timm_weights core/learn/networks/timm_weights.json` builds each network once
+without memory (minutes).
 """
 
 import argparse
@@ -17,16 +18,16 @@ from core.learn.timm_import import timm_models
 
 
 def table(part: int, parts: int) -> dict[str, Any]:
-    """`weights` and `refused` of every `parts`-th architecture, beginning with number `part`."""
+    """Return `weights` and `refused` of every `parts`-th architecture from number `part` on."""
     models = timm_models()
     names = models.list_pretrained()
-    mine = set(sorted({name.partition(".")[0] for name in names})[part::parts])
+    architectures = set(sorted({name.partition(".")[0] for name in names})[part::parts])
     networks: dict[tuple[str, int], Probed | str] = {}
     weights: dict[str, Mapping[str, Any]] = {}
     refused: dict[str, str] = {}
-    for name in sorted(name for name in names if name.partition(".")[0] in mine):
-        told = models.get_pretrained_cfg(name)
-        _, height, width = told.input_size
+    for name in sorted(name for name in names if name.partition(".")[0] in architectures):
+        pretrained_config = models.get_pretrained_cfg(name)
+        _, height, width = pretrained_config.input_size
         if height != width:
             refused[name] = f"its images are not square but {width} × {height}"
             continue
@@ -34,16 +35,16 @@ def table(part: int, parts: int) -> dict[str, Any]:
         if key not in networks:
             networks[key] = _network(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
-        found = networks[key]
-        if isinstance(found, str):
-            refused[name] = found
+        network = networks[key]
+        if isinstance(network, str):
+            refused[name] = network
         else:
-            weights[name] = {**_told(told), **asdict(found)}
+            weights[name] = {**_told(pretrained_config), **asdict(network)}
     return {"weights": weights, "refused": refused}
 
 
 def _network(name: str, size: int) -> Probed | str:
-    """The network of some weights, or why it cannot be used."""
+    """Return the network of some weights, or why it cannot be used."""
     try:
         return probed(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
@@ -51,7 +52,7 @@ def _network(name: str, size: int) -> Probed | str:
 
 
 def _told(told: Any) -> dict[str, Any]:
-    """What timm itself says of some weights."""
+    """Return timm's own data about some weights."""
     return {
         "repository": told.hf_hub_id or "",
         "licence": told.license or "",
@@ -65,15 +66,15 @@ def _told(told: Any) -> dict[str, Any]:
 
 
 def _text(rows: dict[str, Any]) -> str:
-    """JSON with a line for each name."""
+    """Return JSON with a line for each name."""
     parts = [
         f"{json.dumps(key)}: {{\n"
         + ",\n".join(
             f"{json.dumps(name)}: {json.dumps(row, sort_keys=True, ensure_ascii=False)}"
-            for name, row in sorted(found.items())
+            for name, row in sorted(entries.items())
         )
         + "\n}"
-        for key, found in sorted(rows.items())
+        for key, entries in sorted(rows.items())
     ]
     return "{" + ",\n".join(parts) + "}\n"
 

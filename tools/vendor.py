@@ -1,11 +1,11 @@
-"""Fetches the files of other projects that the pages need, and checks those that are there.
+"""Download and check of other projects' files that the pages need.
 
     python -m tools.vendor [--registry URL] [--check]
 
-A `VENDOR.toml` beside such files names each package, its licence, and the sha256 of its tarball and of every
-file that is taken out of it. `npm pack` fetches a tarball from the registry of npm's own configuration, or
-from `--registry`. To take a new version, change the name of the tarball, run this, and write down the digests
-that it names.
+A `VENDOR.toml` beside such files names each package, its licence, and the sha256 of its tarball and
+of every file that is taken from it. `npm pack` downloads a tarball from the registry of npm's own
+configuration, or from `--registry`. To take a new version, change the name of the tarball, run
+this, and enter the digests that it prints.
 """
 
 import argparse
@@ -26,7 +26,10 @@ LIST = "VENDOR.toml"
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the npm registry. `files`: path in the tarball → (name beside `VENDOR.toml`, sha256)."""
+    """A package of the npm registry.
+
+    `files`: path in the tarball → (name beside `VENDOR.toml`, sha256).
+    """
 
     folder: Path
     name: str
@@ -38,37 +41,37 @@ class Package:
 
 
 class Differs(Exception):
-    """Bytes that are not those which the list names."""
+    """Bytes that differ from those in the list."""
 
 
 def main() -> None:
-    """Fetch all packages, or check what is there."""
+    """Fetch all packages, or check the existing files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--registry", help="base of the npm registry; npm's own configuration by default")
     parser.add_argument("--check", action="store_true", help="fetch nothing: compare the files with the list")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         for package in packages():
-            if not given.check:
-                fetch(package, given.registry)
+            if not options.check:
+                fetch(package, options.registry)
             print(f"{package.name} {package.version} ({package.licence}): {len(package.files)} files")
-        wrong = list(faults())
+        problems = list(faults())
     except Differs as error:
-        wrong = [str(error)]
-    if wrong:
-        sys.exit("\n".join(wrong))
+        problems = [str(error)]
+    if problems:
+        sys.exit("\n".join(problems))
 
 
 def packages() -> Iterator[Package]:
-    """All packages of all lists."""
+    """Yield all packages of all lists."""
     for folder in FOLDERS:
-        for one in tomllib.loads((folder / LIST).read_text())["package"]:
-            files = {path: (into, digest) for path, (into, digest) in one.pop("files").items()}
-            yield Package(folder=folder, files=files, **one)
+        for entry in tomllib.loads((folder / LIST).read_text())["package"]:
+            files = {path: (into, digest) for path, (into, digest) in entry.pop("files").items()}
+            yield Package(folder=folder, files=files, **entry)
 
 
 def faults() -> Iterator[str]:
-    """What is wrong with the files that are there: changed, missing, or on no list."""
+    """Yield the problems of existing files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
     for package in packages():
         for into, digest in package.files.values():
@@ -76,8 +79,8 @@ def faults() -> Iterator[str]:
             listed.add(path)
             if not path.is_file():
                 yield f"{path.relative_to(ROOT)} is missing: python -m tools.vendor fetches it."
-            elif (found := _digest(path.read_bytes())) != digest:
-                yield f"{path.relative_to(ROOT)} has the sha256 {found}, and the list says {digest}."
+            elif (actual_digest := _digest(path.read_bytes())) != digest:
+                yield f"{path.relative_to(ROOT)} has the sha256 {actual_digest}, and the list says {digest}."
     for folder in FOLDERS:
         for path in sorted(set(folder.rglob("*")) - listed):
             if path.is_file():
@@ -88,17 +91,21 @@ def fetch(package: Package, registry: str | None = None) -> None:
     """Put the files of a package beside its list.
 
     Raises:
-        Differs: the tarball or a file has other bytes than the list names.
+        Differs: the tarball or a file does not have the bytes in the list.
     """
     with tempfile.TemporaryDirectory() as folder:
         chosen = [] if registry is None else ["--registry", registry]
-        wanted = f"{package.name}@{package.version}"
-        subprocess.run(["npm", "pack", "--silent", *chosen, wanted], cwd=folder, check=True)
+        package_version = f"{package.name}@{package.version}"
+        subprocess.run(["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True)
         unpack(package, (Path(folder) / package.tarball))
 
 
 def unpack(package: Package, tarball: Path) -> None:
-    """Take the listed files out of a tarball. Raises: Differs."""
+    """Extract the listed files from a tarball.
+
+    Raises:
+        Differs: a file is missing or does not have the bytes in the list.
+    """
     _require(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():

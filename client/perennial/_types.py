@@ -13,10 +13,11 @@ from perennial.shapes import Shape, Table
 class Accepted(Shape):
     """A batch that was accepted, and the job that learns it.
 
-    `repeats`: where the model has a task of the same content. That is `task` then, and `job` the one that learns or has
-    learned it; nothing was added, but for a held task that is retried with another recipe.
-    `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
-    by its base; null: nothing was measured.
+    - `repeats`: set if the model has a task with the same content. Then `task` is that task, and
+      `job` learns or has learned it. Nothing was added, except for a held task that is retried with
+      another recipe.
+    - `expected_s`: expected duration of the job in seconds once it begins. It is based on the
+      model's earlier jobs, else on one core by its base; null: nothing was measured.
     """
 
     task: Task
@@ -28,11 +29,13 @@ class Accepted(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepts(Shape):
-    """What a method can be combined with.
+    """The combinations that a method accepts.
 
-    `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
-    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of
-    architectures, values that do not work on it, by hyper-parameter; none named: the method does not.
+    - `architectures`: families; null: all.
+    - `task_only`: hyper-parameters that must be off outside the task scenario.
+    - `refused`: by scenario, the values of hyper-parameters that do not work there.
+    - `unfit`: by family of architectures and hyper-parameter, the values that do not work on it. A
+      family without hyper-parameters does not work with the method at all.
     """
 
     optimizers: list[str]
@@ -78,7 +81,7 @@ class Adp(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdpPoint(Shape):
-    """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
+    """The best validated state by `step`: its step, validation accuracy, and accuracy by task."""
 
     step: int
     best_step: int
@@ -89,7 +92,10 @@ class AdpPoint(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias(Shape):
-    """An alias. Of `production` also whether it follows the line, and what its move has cost."""
+    """An alias.
+
+    For `production` it also says whether the alias follows the lineage, and what its move has cost.
+    """
 
     name: str
     version: int
@@ -103,7 +109,10 @@ class Alias(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMove(Shape):
-    """One move of an alias; `cause` is create, publish, set, rollback or follow, `key` null for a worker."""
+    """One move of an alias.
+
+    `cause` is create, publish, set, rollback or follow; `key` is null for a worker.
+    """
 
     id: int
     version: int
@@ -117,10 +126,12 @@ class AliasMove(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMoved(Shape):
-    """An alias came to another version; `version` null: it was deleted, `previous` null: it is new.
+    """A move of an alias to another version.
 
-    `cause`: create, publish, set, rollback, follow, delete or rebase: the model took the name, and so the place, of
-    another one.
+    - `version`: null: the alias was deleted.
+    - `previous`: null: the alias is new.
+    - `cause`: create, publish, set, rollback, follow, delete or rebase. After a rebase the model
+      has the name, and so the place, of another one.
     """
 
     alias: str
@@ -132,7 +143,7 @@ class AliasMoved(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasState(Shape):
-    """Where an alias stands."""
+    """The version that an alias points to."""
 
     alias: str
     version: int
@@ -141,7 +152,7 @@ class AliasState(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive(Shape):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -149,7 +160,7 @@ class Alive(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChanges(Shape):
-    """Images that the parent answered right and the version does not, the other way round, and all of them."""
+    """Images that only the parent or only the version classifies correctly, and all images."""
 
     regressed: int
     improved: int
@@ -159,7 +170,7 @@ class AnswerChanges(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersSetting(Shape):
-    """The share of sure answers that is right, as a model promises it; between 0.5 and 1."""
+    """The share of sure answers that a model promises to be correct, between 0.5 and 1."""
 
     precision: float
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -167,7 +178,7 @@ class AnswersSetting(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(Shape):
-    """An architecture by its name."""
+    """An architecture with its name."""
 
     schema: dict[str, Any]
     defaults: dict[str, Any]
@@ -183,7 +194,7 @@ class Architecture(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchitectureChoice(Shape):
-    """An architecture's name, and beside it its hyper-parameters."""
+    """An architecture's name, with its hyper-parameters beside it."""
 
     name: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -215,7 +226,11 @@ class Attention(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Shape):
-    """One change; `key` null: a worker; `model`: the id of the model that it concerns, null where it concerns none."""
+    """One change.
+
+    - `key`: null for a worker.
+    - `model`: id of the model concerned; null if there is none.
+    """
 
     id: int
     at: str
@@ -230,13 +245,16 @@ class Audit(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditData(Shape):
-    """What is kept of a change; which fields are there depends on the action.
+    """The recorded details of a change. The action determines the fields.
 
-    `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
-    `host`: of a webhook's address; `changed`: names of its fields;
-    `former_name`: of a model that took another one's name;
-    `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that
-    is too large to be kept, which has so many `bytes`.
+    - `retry_of`: the job that failed or whose version was held.
+    - `published`: versions that a gate passed because of the change.
+    - `host`: host of a webhook's URL.
+    - `changed`: names of the webhook's changed fields.
+    - `former_name`: previous name of a model that took another one's name.
+    - `judged`: "again" if a gate passed a version later.
+    - `left_out`: names of the fields of a change that is too large to be recorded; `bytes`: its
+      size.
     """
 
     recipe: RecipePatch | None = None
@@ -282,8 +300,10 @@ class AuditData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base(Shape):
-    """An uploaded base; `image`: the images that it was uploaded for, null where that was not said; `normalise`: their
-    statistics, null where those are not known (then .5 and .25 are taken).
+    """An uploaded base.
+
+    - `image`: the images that it was uploaded for; null if they were not given.
+    - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
     """
 
     id: str
@@ -298,11 +318,15 @@ class Base(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseOrigin(Shape):
-    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained
-    weights.
+    """The base of version 0.
 
-    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the
-    publisher names it (empty: none is named), digest and bytes.
+    It is an upload (id and digest), another model (id and version), or pretrained weights. Those
+    have:
+
+    - `name`: name of the weights.
+    - `repository`, `revision`: origin and its commit; null: provided by a person.
+    - `licence`: as the publisher names it; empty: it names none.
+    - `sha256`, `bytes`: digest and size of the file.
     """
 
     id: str | None = None
@@ -319,7 +343,7 @@ class BaseOrigin(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseVersion(Shape):
-    """Another model's version; `model` is its id or name, once stored its id."""
+    """Another model's version. `model` is its id or name, and always its id once stored."""
 
     model: str
     version: int
@@ -328,8 +352,12 @@ class BaseVersion(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline(Shape):
-    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over
-    held-out images: on all of them, by task, and `own`: of the version itself on the same images.
+    """Correct answers of a classifier on the version's features, as [correct, total].
+
+    They are five-fold over held-out images.
+
+    - `all`, `tasks`: on all images, and by task.
+    - `own`: of the version itself on the same images.
     """
 
     all: list[int]
@@ -407,10 +435,15 @@ class BatchReport(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(Shape):
-    """Calibration of probabilities: `error` is the expected calibration error without what chance adds, `low` to
-    `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
-    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
-    own temperature.
+    """Calibration of probabilities on `images` held-out images.
+
+    The images that a temperature was fitted to are not used to judge it.
+
+    - `error`: expected calibration error minus the part due to chance.
+    - `low`, `high`: its 95 % interval.
+    - `raw`: error with the part due to chance.
+    - `bins`: bins with equal numbers of images.
+    - `curve`: points from the surest answers on, by the version's own temperature.
     """
 
     error: float
@@ -425,7 +458,7 @@ class Calibration(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationBin(Shape):
-    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+    """Held-out images with similar probabilities: number, mean probability, correct answers."""
 
     images: int
     probability: float
@@ -435,7 +468,10 @@ class CalibrationBin(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPicture(Shape):
-    """A held-out image that was answered right before and is answered wrong now; `image`: its address."""
+    """A held-out image that was classified correctly before and is classified wrongly now.
+
+    `image`: its resource path.
+    """
 
     task: int
     index: int
@@ -448,7 +484,10 @@ class CheckPicture(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCount(Shape):
-    """Images of a class; `held_out` of them are not learned from (null: not decided before the batch is decoded)."""
+    """Images of a class.
+
+    `held_out` of them are not learned from; null: not decided before the batch is decoded.
+    """
 
     images: int
     held_out: int | None
@@ -457,7 +496,10 @@ class ClassCount(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFlips(Shape):
-    """On the images of one class; `task`: whose class it is, in the task scenario, where each task has its own."""
+    """Counts on the images of one class.
+
+    `task`: the task of the class in the task scenario, where each task has its own classes.
+    """
 
     n: int
     both_right: int
@@ -481,8 +523,11 @@ class ClassNames(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShift(Shape):
-    """A class that the model knows: images compared, and the share of the new ones that lie further from the class's
-    mean than 95 % of the earlier held-out ones; without a shift about 0.05.
+    """Shift of a known class.
+
+    - `images`, `earlier`: numbers of new and earlier images that were compared.
+    - `outside`: share of the new ones further from the class's mean than 95 % of the earlier
+      held-out ones; about 0.05 without a shift.
     """
 
     label: str
@@ -494,11 +539,13 @@ class ClassShift(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare(Table):
-    """Two versions, over all tasks that both answer.
+    """Comparison of two versions over all tasks that both can answer.
 
-    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
-    classes, or where tasks with classes of their own are compared together. pairs: of a class and a wrong
-    answer, at most 100, those whose count differs most first. recipe, manifest: what differs alone.
+    - `classes`: the largest differences first, at most 1000 of `classes_total`.
+    - `confusion`: null beyond 200 classes, and if tasks with their own classes are compared
+      together.
+    - `pairs`: pairs of a class and a wrong answer, at most 100, the largest differences first.
+    - `recipe`, `manifest`: only the values that differ.
     """
 
     model: str
@@ -518,7 +565,7 @@ class Compare(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedImage(Shape):
-    """A held-out image: its task, its number there, its true label, both answers, and the path of its picture."""
+    """A held-out image: task, number, true label, both answers, and path of the picture."""
 
     task: int
     index: int
@@ -531,7 +578,7 @@ class ComparedImage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedImagePage(Shape):
-    """A page of images by task and number; `total`: of all pages."""
+    """A page of images, ordered by task and number; `total` counts all pages."""
 
     items: list[ComparedImage]
     total: int
@@ -566,7 +613,7 @@ class Conflict(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfusedPair(Shape):
-    """How many images of a class got another answer, by `a` and by `b`."""
+    """Numbers of images of a class that got a particular wrong answer, for `a` and `b`."""
 
     task: int | None
     label: str
@@ -578,7 +625,7 @@ class ConfusedPair(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion(Shape):
-    """Images by true label (row) and answer (column), in the order of `labels`, of `a` and of `b`."""
+    """Images by true label (row) and answer (column), in the order of `labels`, for `a` and `b`."""
 
     labels: list[str]
     a: list[list[int]]
@@ -588,7 +635,7 @@ class Confusion(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveragePoint(Shape):
-    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+    """The surest answers on held-out images: least probability, their number, and correct ones."""
 
     probability: float
     images: int
@@ -598,13 +645,16 @@ class CoveragePoint(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataReport(Shape):
-    """What was found, as far as it was looked for. Lists are bounded, counts are whole.
+    """Findings about a batch, as far as they were computed. Lists are bounded, counts are complete.
 
-    `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
-    first 100. `conflicts`: images whose pixels have two classes. `shift`: null where too few images are kept to tell.
-    `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
-    `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
-    the job took to look.
+    - `imbalance_ratio`: images of the largest class for one of the smallest.
+    - `few`: classes with fewer than 5 images, the first 100.
+    - `conflicts`: images whose pixels have two classes.
+    - `shift`: null if too few images are retained.
+    - `would_say`: new classes, the 100 that are most surely taken for a known one, from at most
+      1,000 images.
+    - `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images.
+    - `cost_s`: seconds that the analysis took.
     """
 
     balance: dict[str, ClassCount] | None = None
@@ -633,8 +683,13 @@ class Datasets(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(Shape):
-    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next
-    one, null: none follows; `status`: of the last answer; `error`: why it does not count as taken.
+    """One event for one webhook.
+
+    - `id`: value of the header webhook-id.
+    - `attempts`: attempts so far.
+    - `next_at`: time of the next attempt; null: none follows.
+    - `status`: HTTP status of the last response.
+    - `error`: why that response does not count as accepted.
     """
 
     id: str
@@ -654,8 +709,9 @@ class Delivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(Shape):
-    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body;
-    null for who is no administrator.
+    """A delivery with its payload in the webhook's format.
+
+    `answer`: first 4 kB of the last response's body; null for callers who are not administrators.
     """
 
     id: str
@@ -677,7 +733,7 @@ class DeliveryDetail(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Shape):
-    """A value that differs, by its place such as `method.name`; null: absent."""
+    """A value that differs, by its path, such as `method.name`; null: absent."""
 
     path: str
     a: Any
@@ -707,9 +763,10 @@ class EntryReason(Shape):
 class Environment(Shape):
     """Conditions besides its inputs that the numbers of a run depend on.
 
-    `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
-    give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
-    `devices`: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
+    - `precision`: format of forward passes in training, float32 or bfloat16.
+    - `deterministic`: whether only kernels that give the same bits each time were requested.
+    - `nondeterministic`: operations without such a kernel, by torch's names.
+    - `devices`: kinds of devices in order, if the run was continued on another kind.
     """
 
     torch: str | None = None
@@ -769,7 +826,7 @@ class FieldProblem(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File(Shape):
-    """A part that can be fetched."""
+    """A part that can be downloaded."""
 
     name: str
     type: str
@@ -789,8 +846,9 @@ class FileReason(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Shape):
-    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned
-    because of it.
+    """A finding as a sentence for a person.
+
+    `holds`: a job whose recipe says `"data_report": "hold"` is held because of it.
     """
 
     kind: Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]
@@ -801,7 +859,7 @@ class Finding(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingBase(Shape):
-    """What an uploaded base fits: the query of POST /v1/bases, and a model's fields."""
+    """The architecture and images that an uploaded base fits, and the query of POST /v1/bases."""
 
     architecture: ArchitectureChoice
     image: Image
@@ -811,8 +869,11 @@ class FittingBase(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips(Shape):
-    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images;
-    and the p of McNemar's exact test that `a` and `b` are equally good.
+    """Counts with their significance.
+
+    - `nfr`: negative flip rate, negative / n; null without images.
+    - `nfr_interval`: its 95 % interval (Wilson); null without images.
+    - `mcnemar_p`: p of McNemar's exact test that `a` and `b` are equally good.
     """
 
     n: int
@@ -828,13 +889,16 @@ class Flips(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint(Shape):
-    """What a method holds at once while it learns, by which a job's memory is estimated.
+    """Memory that a method uses while it learns; a job's memory is estimated from it.
 
-    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies
-    more where the gradients of single images are as large as the weights; `growing`: copies more for each
-    earlier task; `batches`, `images`: whose activations are held; `columns`: the hyper-parameter that says of
-    how many columns the method keeps second moments of each task, 0 of it for the network's features and one;
-    "": it keeps none.
+    - `copies`: copies of the weights.
+    - `copies_with`: hyper-parameter → value → copies used instead.
+    - `examples`: further copies where the gradients of single images are as large as the weights.
+    - `growing`: further copies for each earlier task.
+    - `batches`, `images`: numbers whose activations are in memory.
+    - `columns`: hyper-parameter with the number of columns of which the method stores second
+      moments for each task. Its value 0 stands for the number of the network's features plus one.
+      "" means that it stores none.
     """
 
     copies: float
@@ -849,7 +913,7 @@ class Footprint(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(Shape):
-    """The forecast rise of the earlier tasks' mean loss, what was measured, and both by task."""
+    """The forecast rise of the earlier tasks' mean loss, the measured rise, and both by task."""
 
     predicted: float | None
     measured: float | None
@@ -859,7 +923,11 @@ class Forecast(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formats(Shape):
-    """`uploads`: media types that a batch may have; `downloads`: values of `?format=`."""
+    """Supported formats.
+
+    - `uploads`: media types of batches.
+    - `downloads`: values of `?format=`.
+    """
 
     uploads: list[str]
     downloads: list[str]
@@ -868,7 +936,7 @@ class Formats(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate(Shape):
-    """A model's gate: its limits; null: not asked. GateIn says what each of them means."""
+    """A model's gate: its limits; null: no limit. `GateIn` defines each of them."""
 
     max_forgetting: float | None
     min_new_task: float | None
@@ -887,21 +955,28 @@ class Gate(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck(Shape):
-    """What one check found.
+    """The result of one check.
 
-    `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
-    asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
-    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit
-    the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
-    `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
-    wrong.
+    - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
+    - `limit`: null if there is no limit.
 
-    The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
-    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
-    the worst of several tasks times their number;
-    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `features_collapsed`
-    has `detail`, `images` and `against`: of a check that failed the last good version. `not_measured`: why nothing was
-    compared, in words; then `value` is null and the check passes.
+    Fields of particular checks:
+
+    - `lost_tasks`: `value` counts the `tasks` that the version was not taught, and `classes` names
+      the classes that it therefore cannot predict.
+    - `parent_rolled_back`: `value` is the version's parent, `limit` the version that the lineage
+      continues from.
+    - `max_negative_flips`: the version was compared on `images` images with the version `against`,
+      in production at that time. `negative` of them are classified correctly only by that version.
+    - `forgotten`, `confused`, `class_lost`, `drifted`, `learned_nothing`: `detail` describes the
+      comparison in a sentence. `positive` counts the images that only this version classifies
+      correctly. `p` is that of McNemar's exact one-sided test, for the worst of several tasks times
+      their number. `classes` are the worst ones, `tasks` those that drifted, and `pictures` has a
+      few images of a check that failed.
+    - `features_collapsed`: has `detail`, `images` and `against`, which for a failed check is the
+      last good version.
+
+    `not_measured` says why nothing was compared; then `value` is null and the check passes.
     """
 
     name: str
@@ -923,7 +998,10 @@ class GateCheck(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits(Shape):
-    """The limits that a request sets; null: not asked. `checks` sets those of all checks beside production."""
+    """The limits that a request sets; null: no limit.
+
+    `checks` sets those of all checks against production.
+    """
 
     checks: Literal["on", "off"] | None = None
     max_forgetting: float | None = None
@@ -943,7 +1021,7 @@ class GateLimits(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAnswer(Shape):
-    """What a version says of an image, and how probable that is to it, in [0, 1]; null: no finite number."""
+    """A version's answer for an image and its probability in [0, 1]; null: not a finite number."""
 
     label: str
     probability: float | None
@@ -980,9 +1058,11 @@ class HeadInit(Shape):
 class Image(Shape):
     """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
 
-    `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; absent: all of it up to 96
-    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear. `decoding`: number of the
-    way in which files become images: 2 turns embedded colour profiles to sRGB; absent: 1, which leaves them aside.
+    - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
+      absent: all of it up to 96 pixels, 224/256 above.
+    - `interpolation`: resampling filter; absent: bilinear.
+    - `decoding`: version of the conversion of files to images. 2 converts embedded colour profiles
+      to sRGB; absent: 1, which ignores them.
     """
 
     size: int
@@ -995,7 +1075,10 @@ class Image(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageError(Shape):
-    """Why an image has no prediction: `code` is that of a problem, `/problems/<code>`."""
+    """The reason why an image has no prediction.
+
+    `code` is that of a problem, `/problems/<code>`.
+    """
 
     code: str
     detail: str
@@ -1037,10 +1120,10 @@ class Job(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError(Shape):
-    """Why a job ended without its work done.
+    """The reason why a job ended without success.
 
-    `kind`: data, code, memory, disk, time, non-finite, weights, export or lost; `code`: that of a problem, or
-    `job-<kind>`.
+    - `kind`: data, code, memory, disk, time, non-finite, weights, export or lost.
+    - `code`: that of a problem, or `job-<kind>`.
     """
 
     kind: str
@@ -1051,7 +1134,11 @@ class JobError(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMoved(Shape):
-    """A job came into another state. `version`, `outcome`: what it made, and whether that was published or held."""
+    """A job's change of state.
+
+    - `version`: the version that it made.
+    - `outcome`: whether that was published or held.
+    """
 
     state: str
     kind: str
@@ -1063,7 +1150,7 @@ class JobMoved(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(Shape):
-    """A key, without its secret. `bound`: null unless its scope is predict."""
+    """A key without its secret. `bound`: null unless its scope is predict."""
 
     id: str
     name: str
@@ -1080,10 +1167,13 @@ class Key(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBound(Shape):
-    """Limits of a key of scope predict: what it may ask, and how often.
+    """Limits of a key of scope predict.
 
-    `model`: its present name; `alias`: the only one that is answered; `requests_per_s`: on average, with those of two
-    seconds at once; `images_per_day`: from midnight to midnight (UTC); `images_today`: sent since midnight.
+    - `model`: current name of its model.
+    - `alias`: the only alias that it may use.
+    - `requests_per_s`: average, with a burst of two seconds' worth.
+    - `images_per_day`: from midnight to midnight (UTC).
+    - `images_today`: images sent since midnight.
     """
 
     model: str
@@ -1097,8 +1187,10 @@ class KeyBound(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnnProbe(Shape):
-    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on
-    the new one.
+    """Correct answers of the k-NN probe as [correct, total].
+
+    - `all`, `tasks`: over all tasks, and by task.
+    - `before`: of base and parent on the new task.
     """
 
     all: list[int]
@@ -1109,7 +1201,7 @@ class KnnProbe(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDelivery(Shape):
-    """The newest delivery that was tried. `status`: of the answer, null where none came."""
+    """The newest attempted delivery. `status`: HTTP status of the response; null: no response."""
 
     id: str
     type: str
@@ -1121,7 +1213,10 @@ class LastDelivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastJob(Shape):
-    """The newest job of a model. `at`: when it ended; of one that is not over when it began, else when it was made."""
+    """The newest job of a model.
+
+    `at`: time when it ended; if it has not, when it began, and before that when it was created.
+    """
 
     id: str
     state: str
@@ -1131,8 +1226,10 @@ class LastJob(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Shape):
-    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its
-    images are gone.
+    """A task that is not compared, and the reason.
+
+    Reasons are that `versions` were not measured on it or have no answers, or that its images are
+    deleted.
     """
 
     task: int
@@ -1144,7 +1241,7 @@ class Left(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBase(Shape):
-    """A base in a list, with the models that begin with it."""
+    """A base in a list, with the models that start from it."""
 
     id: str
     sha256: str
@@ -1159,7 +1256,7 @@ class ListedBase(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel(Shape):
-    """A model in a list. `summary`: null where it is not asked for."""
+    """A model in a list. `summary`: null if it was not requested."""
 
     id: str
     name: str
@@ -1224,9 +1321,9 @@ class LookAlike(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostTask(Shape):
-    """A task that production was taught before a move of it and is not now.
+    """A task that production was taught before its move and is not now.
 
-    `training_data_until`: until when it can be learned again, while `can_relearn`.
+    `training_data_until`: end of the time in which it can be learned again, while `can_relearn`.
     """
 
     task: int
@@ -1241,14 +1338,20 @@ class LostTask(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(Shape):
-    """What a version is made of, and everything that it was made from.
+    """The parts of a version and everything it was made from.
 
-    Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
-    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
-    of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay; `baseline_later`:
-    task → row of a class → images of the task that the discriminants would answer rightly if that class and those after
-    it were not known; `temperature`: what logits are divided by.
+    Version 0 lacks some fields, and so do versions older than a field.
+
+    - `tasks`: tasks that the version was taught, in order.
+    - `init`, `base`: origin of version 0.
+    - `trainable`, `parameters`: numbers of parameters.
+    - `steps`, `images`: numbers of the run.
+    - `changes`: changes of answers by task.
+    - `baseline_ncm`, `baseline_lda`: accuracy that the features allow with nearest class means and
+      linear discriminants; null if held-out images are too few or are not retained.
+    - `baseline_later`: task → row of a class → images of the task that the discriminants would
+      classify correctly if that class and later ones were unknown.
+    - `temperature`: divisor of logits.
     """
 
     init: RandomInit | None = None
@@ -1307,7 +1410,7 @@ class ManifestPart(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixColumn(Shape):
-    """A learned task: its name, classes, and how many held-out images it has."""
+    """A learned task: its name, classes, and number of held-out images."""
 
     task: int
     name: str | None
@@ -1318,7 +1421,7 @@ class MatrixColumn(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow(Shape):
-    """A version: the task that it learned and its parent; null of version 0."""
+    """A version: the task that it learned and its parent; both are null for version 0."""
 
     version: int
     task: int | None
@@ -1329,8 +1432,11 @@ class MatrixRow(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Me(Shape):
-    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that
-    it belongs to; `expires_at`: null: never.
+    """The caller.
+
+    - `key`: id of the key; null if the service requires none.
+    - `owner`: name of the key's owner.
+    - `expires_at`: null: never.
     """
 
     key: str | None
@@ -1376,9 +1482,9 @@ class Measured(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Shape):
-    """The memory of the version that `production` names; empty where the method keeps none.
+    """Stored images and state of the version that `production` names; empty if there are none.
 
-    `items` counts stored images; features are no images, and their part counts them.
+    `items` counts stored images. Features are not images; their part counts them.
     """
 
     version: int
@@ -1401,7 +1507,7 @@ class Merge(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Shape):
-    """A method by its name."""
+    """A method with its name."""
 
     schema: dict[str, Any]
     defaults: dict[str, Any]
@@ -1440,7 +1546,11 @@ class MethodChoice(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodList(Shape):
-    """All methods, and what else a recipe may say: optimizers by name in a sentence, presets by name as patches."""
+    """All methods, and optimizers and presets.
+
+    - `optimizers`: a sentence for each name.
+    - `presets`: a recipe patch for each name.
+    """
 
     items: list[Method]
     next_cursor: str | None
@@ -1452,8 +1562,10 @@ class MethodList(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodState(Shape):
-    """The method that made the version. `state`: its numbers by type of memory and name; `predicts_with`: types of
-    memory that it answers with.
+    """The method that made the version.
+
+    - `state`: its numbers by type of state and name.
+    - `predicts_with`: types of state that it needs for inference.
     """
 
     name: str | None = None
@@ -1476,10 +1588,11 @@ class MetricData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics(Table):
-    """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
+    """The accuracy matrix, and figures along the ancestors of `version`; null: undefined.
 
-    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
-    is, by name. In a window only its rows, columns and cells are there; `summary` is of all.
+    A row is a version, including held ones; a column is a task. `definitions` defines each figure
+    of the summary by name. A window has only its rows, columns and cells, but `summary` covers
+    everything.
     """
 
     version: int
@@ -1493,19 +1606,21 @@ class Metrics(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Shape):
-    """A model; `recipe` is shown resolved.
+    """A model; `recipe` is resolved.
 
-    Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
-    `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
-    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
-    upload, or a version.
+    Look at `attention` first: it lists what waits for a person. The next task starts from version
+    `line_head`. `production` names that version while `production_follows`; after a rollback it
+    does not, until it is set to follow again.
 
-    `answers`: what is promised of sure answers; null: none is called sure or not.
-
-    `rebased_from`: the id of the model that it was made from, to move that one to another base (`GET …/rebase`).
-
-    `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
-    and `production`, `latest` and `line_head` are null. `job` is null once they are there.
+    - `aliases`: versions by name.
+    - `base`: `random`, `pretrained`, `perennial/…` (a packaged base), the id of an upload, or a
+      version.
+    - `answers`: promise for sure answers; null: no answer is marked as sure or unsure.
+    - `rebased_from`: id of the model that it was made from, to move that one to another base (`GET
+      …/rebase`).
+    - `state`: ready, or fetching while the weights of its base are missing. While fetching, `job`
+      fetches them, tasks wait, and `production`, `latest` and `line_head` are null. `job` is null
+      otherwise.
     """
 
     id: str
@@ -1541,8 +1656,10 @@ class Model(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBytes(Shape):
-    """Bytes in the store: parts of versions, archives that wait, kept datasets with what versions answered on them, and
-    downloads that were made.
+    """Bytes in the store.
+
+    They comprise parts of versions, waiting archives, retained datasets with the versions' answers
+    on them, and downloads.
     """
 
     versions: int
@@ -1563,11 +1680,12 @@ class ModelRef(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary(Shape):
-    """What a list shows of a model at a glance.
+    """Overview of a model in a list.
 
-    `production`: number of the version in production, whose ACC and forgetting (`GET …/metrics` defines them) and bytes
-    these are; null or 0: there is none, or it was not measured. `acc_line`: ACC of the published ones of the newest 24
-    versions, oldest first. `versions` counts version 0 too, and held ones.
+    - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
+      …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.
+    - `acc_line`: ACC of the published versions among the newest 24, oldest first.
+    - `versions`: number of versions, including version 0 and held ones.
     """
 
     production: int | None
@@ -1583,7 +1701,10 @@ class ModelSummary(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage(Shape):
-    """What a model has; a deleted one is listed until its files are swept. `jobs`: how many, by state."""
+    """Usage of a model. A deleted model is listed until its files are removed.
+
+    `jobs`: number of jobs by state.
+    """
 
     tasks: int
     versions: int
@@ -1598,7 +1719,7 @@ class ModelUsage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedModel(Shape):
-    """One of several models of a name, with its owner's name."""
+    """One of several models with the same name, with its owner's name."""
 
     id: str
     owner: str
@@ -1607,7 +1728,7 @@ class NamedModel(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near(Shape):
-    """Images with a near duplicate: how many, and the first 20."""
+    """The number of images with a near duplicate, and the first 20."""
 
     count: int
     examples: list[NearPair]
@@ -1616,10 +1737,12 @@ class Near(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearDuplicates(Shape):
-    """Images that look the same though their bytes differ.
+    """Images that look the same although their bytes differ.
 
-    `within`: images that repeat an earlier one of the batch. `held_out`: held-out images that are in the training part
-    too, equal bytes included. `not_compared`: earlier tasks without hashes. `complete`: whether no pair was missed.
+    - `within`: images that repeat an earlier one of the batch.
+    - `held_out`: held-out images that are in the training part, too, equal bytes included.
+    - `not_compared`: earlier tasks without hashes.
+    - `complete`: whether the search could not miss any pair.
     """
 
     within: Near
@@ -1634,7 +1757,8 @@ class NearDuplicates(Shape):
 class NearEarlier(Shape):
     """Images of the batch with a near duplicate in an earlier task.
 
-    `held_out` of them are learned from and resemble a held-out image of that task: its accuracy is flattered.
+    `held_out` of them are used for training and resemble a held-out image of that task, so that the
+    accuracy on it is overestimated.
     """
 
     task: int
@@ -1646,7 +1770,7 @@ class NearEarlier(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearPair(Shape):
-    """An image, and one that looks the same; null: its path is not kept."""
+    """An image and one that looks the same; null: its path is not retained."""
 
     path: str | None
     like: str | None
@@ -1655,11 +1779,17 @@ class NearPair(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkDescription(Shape):
-    """What a method made of the architecture's network; which fields are there depends on its family.
+    """The network that a method made of the architecture's network.
 
-    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those
-    with a prompt set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`:
-    its heads with frozen rows; `base`: digest of the weights that it is linearised around.
+    Its family determines the fields.
+
+    - `experts`: number of experts, or their heads.
+    - `prompts`: tokens of a layer.
+    - `deep`: prompts in every layer.
+    - `tasks`: tasks with their own prompt set.
+    - `slope`, `fixed_head`, `frozen`: of a linearised network.
+    - `references`: its heads with frozen rows.
+    - `base`: digest of the weights that it is linearised around.
     """
 
     family: str | None = None
@@ -1677,7 +1807,7 @@ class NetworkDescription(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKey(Shape):
-    """A key with its secret, shown this once."""
+    """A key with its secret, which is shown only once."""
 
     id: str
     name: str
@@ -1695,7 +1825,7 @@ class NewKey(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWebhook(Shape):
-    """A webhook with its secret, shown this once."""
+    """A webhook with its secret, which is shown only once."""
 
     id: str
     owner: str
@@ -1719,7 +1849,7 @@ class NewWebhook(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation(Shape):
-    """Statistics of pixels in [0, 1], one number per channel, by which a network's inputs are standardised."""
+    """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
 
     mean: list[float]
     std: list[float]
@@ -1763,7 +1893,7 @@ class Optimizer(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overruled(Shape):
-    """The key that put a held version in production (null: none was needed), and why."""
+    """The key that put a held version in production (null: none was needed), and the reason."""
 
     key: str | None
     reason: str | None
@@ -1772,7 +1902,7 @@ class Overruled(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerBytes(Shape):
-    """Sums over an owner's models, his uploaded bases, and his uploads that no task has taken yet."""
+    """Sums over an owner's models, uploaded bases, and uploads that no task has used yet."""
 
     versions: int
     archives: int
@@ -1785,7 +1915,10 @@ class OwnerBytes(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEvent(Shape):
-    """One event; ids rise. What `data` holds depends on `type`; `model`, `job`: their ids."""
+    """One event.
+
+    Ids increase. `type` determines the fields of `data`; `model` and `job` are ids.
+    """
 
     id: int
     type: Literal["job", "version", "alias"]
@@ -1798,10 +1931,13 @@ class OwnerEvent(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits(Shape):
-    """What one owner may do, in each API process; null: no limit.
+    """Limits of one owner in each API process; null: no limit.
 
-    `max_body_bytes`: of one upload; `max_uploads`: under way at once; `max_open_jobs`: that are not over;
-    `max_owner_bytes`: in the store; `max_requests_per_s`: on average.
+    - `max_body_bytes`: size of one upload.
+    - `max_uploads`: simultaneous uploads.
+    - `max_open_jobs`: unfinished jobs.
+    - `max_owner_bytes`: bytes in the store.
+    - `max_requests_per_s`: average rate of requests.
     """
 
     max_body_bytes: int
@@ -1814,7 +1950,7 @@ class OwnerLimits(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerUsage(Shape):
-    """What an owner has. `models` counts those that are not deleted; `jobs`: how many, by state."""
+    """Usage of an owner. `models` counts those that are not deleted; `jobs` counts by state."""
 
     models: int
     tasks: int
@@ -1828,9 +1964,10 @@ class OwnerUsage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Shape):
-    """One stored part; `shared_with` is the lowest earlier version that holds the same bytes.
+    """One stored part.
 
-    `deleted_at`: when the memory of the model was deleted, and this part's bytes with it.
+    - `shared_with`: lowest earlier version with the same bytes.
+    - `deleted_at`: time when the model's memory, and this part's bytes with it, were deleted.
     """
 
     name: str
@@ -1844,11 +1981,13 @@ class Part(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMemory(Shape):
-    """One type of part: `buffer`, `exemplars`, `features`, or `own` for what else the method keeps.
+    """One type of part: `buffer`, `exemplars`, `features`, or `own` for the method's other state.
 
-    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images,
-    or the images whose features are kept by this version and those that it was learned from; null for a part that holds
-    none. `per_class` adds up all tasks, by label.
+    - `bytes`: size of the part and of the packs with its images, including images that it has
+      dropped.
+    - `items`: number of images. For features, the images whose features this version and its
+      ancestors store; null for a part without images.
+    - `per_class`: sums over all tasks, by label.
     """
 
     type: str
@@ -1875,10 +2014,12 @@ class Point(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predict(Table):
-    """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
+    """One item per image, in the order sent.
 
-    `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
-    network in `torch`, and probabilities within its tolerance. null: no image could be used.
+    - `answers`: threshold of sure answers, if the model promises a precision.
+    - `engine`: `onnxruntime` if the version's graph predicted all images. It gives the same labels
+      as the network in `torch`, and probabilities within its tolerance. null: no image could be
+      used.
     """
 
     version: int
@@ -1891,10 +2032,10 @@ class Predict(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shape):
-    """The most probable label of one image, and the `top_k` most probable ones, the greatest first.
+    """The most probable label of one image, and the `top_k` most probable ones, greatest first.
 
-    `sure`: whether the label is sure, where the model says when one is; null: the held-out images show it of
-    none.
+    `sure`: whether the label is sure, if the model promises a precision; null: held-out images do
+    not show it for any answer.
     """
 
     name: str | None
@@ -1907,7 +2048,7 @@ class Prediction(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAccuracy(Shape):
-    """The k-NN probe: over all tasks together, and by task."""
+    """Accuracy of the k-NN probe over all tasks together, and by task."""
 
     accuracy: float | None
     per_task: list[TaskAccuracy]
@@ -1916,7 +2057,10 @@ class ProbeAccuracy(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Shape):
-    """What went wrong and what to do (RFC 9457); what is not required belongs to single kinds of problems."""
+    """An error and what to do about it (RFC 9457).
+
+    Optional fields belong to particular problems.
+    """
 
     type: str
     title: str
@@ -1992,10 +2136,13 @@ class RandomInit(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready(Shape):
-    """What the service needs. A dead broker only slows it down; a full store still serves what it holds.
+    """State of the service's dependencies.
 
-    `workers`, which do not count either: whether one reports, and whether one claims no jobs since it lost its device.
-    `detail`: what is damaged of a corrupt database, and what to do.
+    A broker that is down only slows the service, and a full store still serves its objects.
+
+    - `workers`: whether one reports, and whether one claims no jobs since it lost its device. It
+      does not affect `status`.
+    - `detail`: damage of a corrupt database, and what to do.
     """
 
     status: Literal["ready", "not ready"]
@@ -2018,10 +2165,12 @@ class Rebalance(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebase(Shape):
-    """A rebase: `old` is what `new` is to replace.
+    """A rebase: `new` is to replace `old`.
 
-    `state`: open until production moves, then finished. `ready`: every task has arrived and is measured, so that
-    `missing` is empty. `next`: what to do now. `finished_at`: when the new model took the old one's name.
+    - `state`: open until production moves, then finished.
+    - `ready`: every task has arrived and is measured, so that `missing` is empty.
+    - `next`: what to do now.
+    - `finished_at`: time when the new model took the old one's name.
     """
 
     state: Literal["open", "finished"]
@@ -2039,7 +2188,10 @@ class Rebase(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseMissing(Shape):
-    """Something that is missing before production can move: a task (null: another reason), and what to do."""
+    """A condition that is missing before production can move, and what to do.
+
+    `task`: the task concerned; null: another reason.
+    """
 
     task: int | None
     detail: str
@@ -2048,7 +2200,11 @@ class RebaseMissing(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseSide(Shape):
-    """One of the two models; `version` is in production, null where there is none. `deleted`: it is gone."""
+    """One of the two models.
+
+    - `version`: the version in production; null: none.
+    - `deleted`: the model is deleted.
+    """
 
     id: str
     name: str
@@ -2063,13 +2219,14 @@ class RebaseSide(Shape):
 class RebaseTask(Shape):
     """A task that production of the old model was taught.
 
-    `arrival`: relearned from images that are kept; sent, where its archive (`sha256`) is a task of the new model;
-    send_again, where it must be sent, with equal images treated by `duplicates_policy` as before. `new_task` is its
-    number there, and `standing` where that task stands. It is `arrived` when production of the new model was taught it.
-
-    `old`, `new`: right answers of both versions in production on the same held-out images; null where that cannot be
-    said, `detail` says why. `flips`: image by image, `a` the old version and `b` the new one; null where answers are
-    not kept for both.
+    - `arrival`: relearned: from retained images; sent: its archive (`sha256`) is a task of the new
+      model; send_again: it must be sent again, with the same `duplicates_policy`.
+    - `new_task`, `standing`: its number and standing in the new model.
+    - `arrived`: production of the new model was taught it.
+    - `old`, `new`: correct answers of both versions in production on the same held-out images; null
+      if unknown, for the reason in `detail`.
+    - `flips`: image by image, `a` the old version and `b` the new one; null if answers are not
+      retained for both.
     """
 
     task: int
@@ -2091,7 +2248,7 @@ class RebaseTask(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseTotals(Shape):
-    """Over the tasks that are compared image by image: each archive once."""
+    """Totals over the tasks that are compared image by image, each archive once."""
 
     old: Share | None
     new: Share | None
@@ -2130,7 +2287,7 @@ class Recipe(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeLanguage(Shape):
-    """What surrounds a method in a recipe: its JSON Schema, what an empty patch means, and blocks left open.
+    """Fields of a recipe beside its method: their JSON Schema, the defaults, and optional blocks.
 
     `olor` stands for `optimizer.olor`.
     """
@@ -2223,7 +2380,7 @@ class Resources(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback(Shape):
-    """Sum of OLOR's shares over the run's steps: of the first layer that moves, and the mean over layers."""
+    """Sum of OLOR's shares over the run's steps: first moving layer, and mean of all layers."""
 
     first: float
     mean: float
@@ -2232,7 +2389,7 @@ class Rollback(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service(Shape):
-    """The service. `auth`: whether it asks for keys."""
+    """The service. `auth`: whether it requires keys."""
 
     version: str
     formats: Formats
@@ -2242,7 +2399,11 @@ class Service(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share(Shape):
-    """Right answers among held-out images: `accuracy` = correct / total with its 95 % interval (Wilson)."""
+    """Correct answers among held-out images.
+
+    - `accuracy`: correct / total.
+    - `interval`: its 95 % interval (Wilson).
+    """
 
     correct: int
     total: int
@@ -2253,12 +2414,15 @@ class Share(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift(Shape):
-    """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
+    """New images compared with held-out images of earlier tasks.
 
-    `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
-    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much
-    difference is without a shift, in what images show (`p_features`) or in their brightness and contrast
-    (`p_light`).
+    The comparison uses the features of the version that the job starts from.
+
+    - `of`: known classes, each with as many images on both sides. Without known classes it is all
+      images, which are expected to differ.
+    - `mmd2`: squared maximum mean discrepancy of features.
+    - `p`: probability of such a difference without a shift, in content (`p_features`) or in
+      brightness and contrast (`p_light`).
     """
 
     of: Literal["known classes", "all images"]
@@ -2283,7 +2447,7 @@ class SnapshotData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Shape):
-    """Where to go: paths of this service, and what else is needed at first."""
+    """Paths of this service, and other information for the first steps."""
 
     name: str
     version: str
@@ -2333,10 +2497,10 @@ class StoredReading(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(Shape):
-    """The figures of a version; `definitions` beside it says what each of them is. Undefined is null.
+    """The figures of a version, defined in `definitions` beside it; null: undefined.
 
-    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where
-    its job did not measure it.
+    Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;
+    null if its job did not measure it.
     """
 
     acc: float | None
@@ -2382,9 +2546,12 @@ class Summary(Shape):
 class Sure(Shape):
     """The promise of a model, and how a version keeps it.
 
-    An answer whose probability is `threshold` or more is sure; null: no threshold keeps the promise of `precision`
-    with 95 % confidence. Of `images` held out, `covered` are answered surely, `right` of them rightly. `needed`:
-    images that must be held out at least, if all are answered rightly.
+    An answer is sure if its probability is `threshold` or more.
+
+    - `threshold`: null: no threshold keeps the promise of `precision` with 95 % confidence.
+    - `images`, `covered`, `right`: held-out images, those with a sure answer, and correct ones of
+      those.
+    - `needed`: least number of held-out images, if all are classified correctly.
     """
 
     precision: float
@@ -2398,8 +2565,10 @@ class Sure(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect(Shape):
-    """A training image whose label looks wrong: `index` in the training part, and how many times less
-    probable the given label is than the suggested one.
+    """A training image whose label looks wrong.
+
+    - `index`: position in the training part.
+    - `score`: ratio of the suggested label's probability to that of the given label.
     """
 
     index: int
@@ -2412,11 +2581,14 @@ class Suspect(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Shape):
-    """One uploaded batch. `accuracy_now` is that of the newest published version, null if not measured on it.
+    """One uploaded batch.
 
-    `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed or cancelled.
-    `training_data_until`: when its training images go; null: not decided, or gone (`can_relearn` says which).
-    `classes`: how many images each label has.
+    - `accuracy_now`: accuracy of the newest published version; null if not measured on it.
+    - `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed
+      or cancelled.
+    - `training_data_until`: time when its training images are deleted; null: not decided, or
+      deleted (`can_relearn` says which).
+    - `classes`: number of images of each label.
     """
 
     id: str
@@ -2454,7 +2626,7 @@ class TaskAccuracy(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFlips(Shape):
-    """On the held-out images of one task."""
+    """Counts on the held-out images of one task."""
 
     n: int
     both_right: int
@@ -2492,7 +2664,7 @@ class TaskForgetting(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImage(Shape):
-    """One image of a part: its number there, from 0, and its label."""
+    """One image of a part: its number from 0, and its label."""
 
     index: int
     label: str
@@ -2501,8 +2673,9 @@ class TaskImage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImagePage(Shape):
-    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that
-    was asked for.
+    """A page of the images of one part, by rising number.
+
+    `total`: number in the whole part, or in the requested class.
     """
 
     items: list[TaskImage]
@@ -2513,7 +2686,7 @@ class TaskImagePage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMemory(Shape):
-    """Stored images, or rows of features, of one task, and how many of each class."""
+    """Stored images, or rows of features, of one task, and their number per class."""
 
     task: int
     items: int
@@ -2523,8 +2696,9 @@ class TaskMemory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(Shape):
-    """How a version answers the held-out images of one task: right answers, images, and both by label
-    [correct, total].
+    """A version's answers on the held-out images of one task: correct ones, and all images.
+
+    `per_class`: label → [correct, total].
     """
 
     task: int
@@ -2536,8 +2710,10 @@ class TaskResult(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Temperature(Shape):
-    """The divisor of logits that makes their softmax a probability, and where it is from: `images` held out,
-    images of the training that were each left out, the parent's, or none (1).
+    """The divisor of logits that makes their softmax a probability, and its source.
+
+    It was fitted to `images` that were held out, or to training images that were each left out; or
+    it is the parent's, or none (1).
     """
 
     value: float | None = None
@@ -2557,7 +2733,7 @@ class UnmeasuredClass(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable(Shape):
-    """An image that cannot be used; the others of its request are answered all the same."""
+    """An unusable image; the other images of its request still get predictions."""
 
     name: str | None
     error: ImageError
@@ -2566,7 +2742,7 @@ class Unusable(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateNorm(Shape):
-    """Euclidean norm of the change from the parent; `relative`: to the norm before."""
+    """Euclidean norm of the change from the parent; `relative`: relative to the norm before."""
 
     backbone: float | None
     head: float | None
@@ -2576,9 +2752,9 @@ class UpdateNorm(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload(Shape):
-    """An upload that has begun: `offset` of its `length` bytes are here, and it is removed at `expires_at`.
+    """An upload of which `offset` of `length` bytes have arrived. It expires at `expires_at`.
 
-    `filename`: as its Upload-Metadata names it; null: it names none.
+    `filename`: name in its Upload-Metadata; null: none.
     """
 
     id: str
@@ -2592,9 +2768,10 @@ class Upload(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Shape):
-    """The judgement of a version by its gate; `overruled` where a person promoted it against its checks.
+    """The verdict of a version's gate.
 
-    `visible`: the losses that the checks could have seen; absent where none of them compares images.
+    - `overruled`: set if a person promoted the version against its checks.
+    - `visible`: losses that the checks could have detected; absent if none of them compares images.
     """
 
     passed: bool
@@ -2606,11 +2783,13 @@ class Verdict(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version(Shape):
-    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was
-    taught, in order.
+    """An immutable version.
 
-    `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
-    is settled. `note`: what a person wrote of it (`PATCH`).
+    - `accuracy`: its row of the accuracy matrix.
+    - `tasks`: tasks that it was taught, in order.
+    - `status`: published or held. A held version becomes published when a person promotes it, or
+      when the failed checks of its gate are settled.
+    - `note`: a person's note (`PATCH`).
     """
 
     id: str
@@ -2634,9 +2813,10 @@ class Version(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionItem(Shape):
-    """A version in a list: what is as long for the last one as for the first. The version itself has the rest.
+    """A version in a list, with the fields of constant size. The version itself has the others.
 
-    `passed`: its gate. `mean_accuracy`: over the tasks that it was measured on; null: on none.
+    - `passed`: verdict of its gate.
+    - `mean_accuracy`: over the tasks that it was measured on; null: none.
     """
 
     id: str
@@ -2656,7 +2836,7 @@ class VersionItem(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMade(Shape):
-    """A version was published or held; one that was held may be published later."""
+    """A published or held version; a held one may be published later."""
 
     version: int
     task: int | None
@@ -2666,7 +2846,7 @@ class VersionMade(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility(Shape):
-    """Losses that the held-out images of earlier tasks can show; `detail` says so in a sentence."""
+    """Losses that the held-out images of earlier tasks can reveal; `detail` describes them."""
 
     images: int
     loss: float | None
@@ -2698,13 +2878,15 @@ class WaitingFor(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Shape):
-    """A webhook, without its secret.
+    """A webhook without its secret.
 
-    `format`: standard: payloads as they are; slack, teams: messages that say the same. `model`: the id of the
-    only one that it is told of, null: all; `state`: failing where the last attempt failed;
-    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
-    found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
-    too until then.
+    - `format`: standard: payloads as they are; slack, teams: messages with the same content.
+    - `model`: id of the only model that it reports; null: all models.
+    - `state`: failing if the last attempt failed.
+    - `disabled_because`: null if a person disabled it.
+    - `pending`: deliveries that wait.
+    - `dropped`: events that were dropped because too many deliveries were waiting.
+    - `old_secret_until`: time until which the secret before the last rotation also signs.
     """
 
     id: str
@@ -2728,11 +2910,14 @@ class Webhook(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookData(Shape):
-    """Ids, numbers and the gate's verdict; which fields are there depends on the type.
+    """Ids, numbers and the gate's verdict. The type of the event determines the fields.
 
-    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where
-    the alias was, null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only
-    `passed`, without its checks.
+    - `model`: id of the model.
+    - `name`: name of the model at the time of the event.
+    - `error`: kind of a job's error.
+    - `previous`: previous version of the alias; null: the alias is new.
+    - `version`: null if the alias was deleted.
+    - `gate`: the verdict; one of more than 16 KiB has only `passed`, without its checks.
     """
 
     model: str | None = None
@@ -2757,7 +2942,7 @@ class WebhookData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookPayload(Shape):
-    """The body of a delivery; `timestamp`: when it happened."""
+    """The body of a delivery; `timestamp` is the time of the event."""
 
     type: str
     timestamp: str
@@ -2767,8 +2952,11 @@ class WebhookPayload(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldSay(Shape):
-    """Images of a new class as the version answers them that the job starts from: `images` of `of` are called `said`,
-    more than anything else; `surely` of them with the probability `least` or more.
+    """Predictions for images of a new class by the version that the job starts from.
+
+    - `said`: the most frequent prediction.
+    - `images`: number of images with that prediction, out of `of`.
+    - `surely`: those of them with a probability of `least` or more.
     """
 
     label: str

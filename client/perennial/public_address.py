@@ -1,8 +1,9 @@
-"""To where the service may send by itself: addresses that somebody else named, of which none may lead inside.
+"""Checks of addresses that somebody else chose, so that the service sends nothing to internal ones.
 
-A URL is read by one strict grammar, so that no two readers can differ about its host. Its name is resolved once, and
-every address that it has must be one of the public Internet. An IPv6 address that stands for an IPv4 one (mapped,
-NAT64, 6to4 …) is judged by that. What an operator allows (`PERENNIAL_WEBHOOK_ALLOW`) is exempt.
+A URL is parsed by one strict grammar, so that no two parsers can disagree about its host. The name
+is resolved once, and every address that it has must belong to the public Internet. An IPv6 address
+that embeds an IPv4 one (mapped, NAT64, 6to4 …) is judged by the embedded one. Networks that an
+operator allows (`PERENNIAL_WEBHOOK_ALLOW`) are exempt.
 """
 
 import ipaddress
@@ -16,7 +17,7 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], list[str]]
-"""The addresses of a name, as text."""
+"""Function that returns the addresses of a name and port, as text."""
 
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?"
@@ -29,26 +30,36 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NOT_GLOBAL_V6 = tuple(
     map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "2620:4f:8000::/48"))
 )
-"""Inside 2000::/3 and yet for nobody's servers: Teredo and other protocols, documentation, segments, AS112."""
+"""Networks inside 2000::/3 that no public server uses.
+
+They are Teredo and other protocols, documentation, segment routing and AS112.
+"""
 _NOT_GLOBAL_V4 = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "192.31.196.0/24",
                                                   "192.52.193.0/24", "192.175.48.0/24")))  # fmt: skip
-"""Of protocols, 6to4 relays and AS112, which Python calls global in part."""
+"""Networks of protocols, 6to4 relays and AS112, some of which Python calls global."""
 _PLATFORM_V4 = frozenset({ipaddress.IPv4Address("168.63.129.16")})
-"""Public by its range, and yet the inside of every machine of a cloud (Azure)."""
+"""Address in a public range that is internal to every machine of a cloud (Azure)."""
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
      "metadata.azure.internal", "metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"}
 )  # fmt: skip
-"""Names of services that hand out keys to machines of a cloud; some resolve to public addresses."""
+"""Names of services that provide keys to machines of a cloud; some have public addresses."""
 
 
 class Refused(Exception):
-    """An address to which nothing is sent; the message says why, and what to give instead."""
+    """A rejected address; the message says why, and what to give instead."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Target of a request. `host`: a name in lower case, or an address without brackets; `path`: with its query."""
+    """Target of a request.
+
+    Attributes:
+        scheme: `http` or `https`.
+        host: a name in lower case, or an address without brackets.
+        port: 1 to 65535.
+        path: path with its query.
+    """
 
     scheme: str
     host: str
@@ -57,86 +68,97 @@ class Target:
 
     @property
     def is_v6(self) -> bool:
-        """True where the host is an IPv6 address."""
+        """True if the host is an IPv6 address."""
         return ":" in self.host
 
     @property
     def host_header(self) -> str:
-        """The value of Host."""
+        """The value of the `Host` header."""
         host = f"[{self.host}]" if self.is_v6 else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks separated by commas. Raises ValueError, which says what is wrong."""
+    """Parse networks separated by commas.
+
+    Raises:
+        ValueError: a network is malformed; the message says how.
+    """
     parts = filter(None, (part.strip() for part in text.split(",")))
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
 def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
-    """Return what a URL says.
+    """Parse a URL.
 
     Args:
-        max_chars: how long it may be.
+        url: the URL.
+        max_chars: maximum length of the URL.
 
     Raises:
         Refused: it is not `https://host[:port][/path][?query]` (or http) in its plainest form.
     """
     if len(url) > max_chars:
         raise Refused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
-    found = _URL.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         raise Refused(_form(url))
-    scheme, host = found["scheme"].lower(), found["host"].lower()
-    port = int(found["port"] or DEFAULT_PORTS[scheme])
+    scheme, host = match["scheme"].lower(), match["host"].lower()
+    port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
         raise Refused(f"{port} is no port: ports are 1 to 65535.")
-    return Target(scheme, _host(host), port, found["target"] or "/")
+    return Target(scheme, _host(host), port, match["target"] or "/")
 
 
 def checked(target: Target, allow: Sequence[Network], resolve: Resolver | None = None) -> list[IPAddress]:
-    """The addresses of a target, each of which may be dialled.
+    """Return the addresses of a target after checking that each of them may be contacted.
 
     Args:
+        target: the target of a request.
         allow: networks that an operator allows.
-        resolve: `lookup` when None.
+        resolve: function that resolves names; `lookup` if None.
 
     Raises:
-        Refused: the name has no address, or one that is not public, or http leads to one that is not allowed.
+        Refused: the name has no address or a non-public one, or http leads to an address that is
+            not allowed.
     """
     if is_metadata_name(target.host):
         raise Refused(f"{target.host} is a cloud's own service for its machines, and no webhook goes there.")
-    found = _addresses(target, resolve or lookup)
-    for address in found:
+    addresses = _addresses(target, resolve or lookup)
+    for address in addresses:
         if _is_in(address, allow):
             continue
         why = not_public(address)
-        named = "" if str(address) == target.host else f"{target.host} is {address}: "
+        subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise Refused(
-                f"{named}{why}, and webhooks go to public addresses alone. The service's operator allows others in"
+                f"{subject}{why}, and webhooks go to public addresses alone. The service's operator allows others in"
                 " PERENNIAL_WEBHOOK_ALLOW."
             )
         if target.scheme != "https":
             raise Refused(
                 "A webhook needs https://; http:// goes only to what PERENNIAL_WEBHOOK_ALLOW names."
             )
-    return found
+    return addresses
 
 
 def lookup(host: str, port: int) -> list[str]:
-    """The addresses of a name, as the system resolves it. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+    """Return the addresses of a name as the system resolves it.
+
+    Raises:
+        OSError: the name cannot be resolved.
+    """
+    address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(info[4][0]) for info in address_infos))
 
 
 def is_metadata_name(host: str) -> bool:
-    """Tell if a name is that of a service which hands out keys to machines of a cloud."""
+    """Return whether a name is that of a service that provides keys to machines of a cloud."""
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 
 def not_public(address: IPAddress) -> str | None:
-    """Return in words what an address is if it is not one of the public Internet's; None: it is one."""
+    """Return a description of an address that is not public, or None if it is public."""
     inner = embedded(address)
     if inner is not None:
         why = not_public(inner)
@@ -159,7 +181,10 @@ def not_public(address: IPAddress) -> str | None:
 
 
 def embedded(address: IPAddress) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 one stands for: mapped, NAT64, 6to4, compatible, translated or ISATAP."""
+    """Return the IPv4 address that an IPv6 address embeds, or None.
+
+    Mapped, NAT64, 6to4, compatible, translated and ISATAP addresses are recognised.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -177,27 +202,28 @@ def _addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     try:
         return [ipaddress.ip_address(target.host)]
     except ValueError:
-        pass  # a name
+        pass  # the host is a name
     try:
-        found = [ipaddress.ip_address(text) for text in resolve(target.host, target.port)]
-    except (OSError, ValueError) as error:  # ValueError: an address of one interface
+        addresses = [ipaddress.ip_address(text) for text in resolve(target.host, target.port)]
+    except (OSError, ValueError) as error:  # ValueError: an address with a scope
         raise Refused(f"{target.host} has no address: {getattr(error, 'strerror', None) or error}.") from None
-    if not found:
+    if not addresses:
         raise Refused(f"{target.host} has no address.")
-    return found
+    return addresses
 
 
 def _host(host: str) -> str:
-    """A host as names and addresses are written, once.
+    """Return a host in its canonical form.
 
     Raises:
-        Refused: another way to write an address, or no name.
+        Refused: the host is an unusual spelling of an address, or not a valid name.
     """
     try:
         if host.startswith("["):
             return str(ipaddress.IPv6Address(host[1:-1]))
         labels = host.split(".")
-        if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):  # what some readers take for a number
+        # Some parsers read such a label as a number.
+        if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
             return str(ipaddress.IPv4Address(host))
     except ValueError:
         raise Refused(f"{host} is no address: write an IPv4 one as four decimal numbers.") from None
@@ -210,15 +236,17 @@ def _host(host: str) -> str:
 
 def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
     inner = embedded(address)
-    return any(one in net for net in nets for one in (address, inner) if one is not None)
+    return any(candidate in net for net in nets for candidate in (address, inner) if candidate is not None)
 
 
 def _form(url: str) -> str:
-    plain = "Give it as https://host/path"
+    advice = "Give it as https://host/path"
     if "@" in url.partition("://")[2].partition("/")[0]:
-        return f"A URL with a user name is not taken: the signature says who sends. {plain}."
+        return f"A URL with a user name is not taken: the signature says who sends. {advice}."
     if not url.isascii():
-        return f"A URL is ASCII: an international name is written as xn--…, other characters as %xx. {plain}."
+        return (
+            f"A URL is ASCII: an international name is written as xn--…, other characters as %xx. {advice}."
+        )
     if "#" in url:
-        return f"A URL of a webhook has no part after '#'. {plain}."
-    return f"{url[:80]!r} is no URL of a webhook. {plain}."
+        return f"A URL of a webhook has no part after '#'. {advice}."
+    return f"{url[:80]!r} is no URL of a webhook. {advice}."

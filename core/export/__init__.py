@@ -1,5 +1,5 @@
-"""Export: a version's manifest and parts in, a file that answers without this project out.
+"""Export of a version's manifest and parts to a file that predicts without this project.
 
-A format is a file in `formats/` and its line in `registry`. Nothing here knows the database or the store, and
-nothing imports torch.
+A format is a file in `formats/` and its line in `registry`. This package needs no database, store
+or torch.
 """

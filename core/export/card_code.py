@@ -1,8 +1,8 @@
-"""The code of a model card, put together from the files of `core/export/loading`.
+"""The code of a model card, composed of the files of `core/export/loading`.
 
-It needs torch and safetensors (torchvision for its families). Which files it is made of depends on the
-manifest alone: the architecture names its family, the network what it is, and a method its own way to answer;
-all of them are read from the catalogue.
+The code needs torch and safetensors (and torchvision for torchvision's families). The manifest
+alone determines the files: the architecture names its family, the network its class, and a method
+may have its own inference. All of them are looked up in the catalogue.
 """
 
 import re
@@ -23,13 +23,16 @@ _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
 def family(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """The family of the manifest's architecture, None for one that the catalogue does not know."""
-    known = catalogue["architectures"].get(manifest.architecture.name)
-    return None if known is None else known["family"]
+    """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
+    entry = catalogue["architectures"].get(manifest.architecture.name)
+    return None if entry is None else entry["family"]
 
 
 def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """Python that rebuilds the network from the unpacked download; None where no file says how."""
+    """Return Python code that rebuilds the network from the unpacked download, or None.
+
+    None means that no file in `loading` covers the architecture or the network.
+    """
     backbone = _backbone(family(manifest, catalogue) or "unknown")
     network = _card_part(f"networks/{_network(manifest, catalogue)}")
     if backbone is None or network is None:
@@ -41,7 +44,10 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
 
 def image_code(image: Image) -> str:
-    """Python that reads an image file as the service does; it follows the code that loads."""
+    """Return Python code that reads an image file as the service does.
+
+    It follows the code of `loading_code` in a card.
+    """
     if decoding_of(image) != FIRST:
         return _needed("read_images_2")
     code = _needed("read_images")
@@ -58,7 +64,10 @@ def _replaced(code: str, old: str, new: str) -> str:
 
 
 def _network(manifest: Manifest, catalogue: Catalogue) -> str:
-    """What the version answers with: its method's own code where it has the state for it, else its network."""
+    """Return the name of the inference code.
+
+    It is the method's own if its state is stored, else the network's.
+    """
     method = None if manifest.method is None else catalogue["methods"].get(manifest.method.name)
     stored = {part.type for part in manifest.parts}
     if method is not None and method["inference"] and not stored.isdisjoint(method["predicts_with"]):
@@ -70,11 +79,12 @@ def _backbone(name: str) -> str | None:
     code = _card_part(f"backbones/{name}")
     if code is None or _MODELS not in _path(f"backbones/{name}").read_text(encoding="utf-8"):
         return code
-    return "\n\n\n".join([_needed("backbones/torchvision"), code])  # so many lines since the first cards
+    # This number of blank lines keeps the bytes of older cards.
+    return "\n\n\n".join([_needed("backbones/torchvision"), code])
 
 
 def _card_part(name: str) -> str | None:
-    """What a file gives to a card; None where there is no such file."""
+    """Return the part of a file that belongs in a card, or None if there is no such file."""
     path = _path(name)
     if not path.is_file():
         return None
@@ -82,9 +92,9 @@ def _card_part(name: str) -> str | None:
 
 
 def _needed(name: str) -> str:
-    found = _card_part(name)
-    assert found is not None, f"core/export/loading lacks {name}"
-    return found
+    code = _card_part(name)
+    assert code is not None, f"core/export/loading lacks {name}"
+    return code
 
 
 def _path(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a download format is."""
+"""The interface of download formats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Version:
-    """What a download is made of: the manifest, and the parts that the version answers with, in the
-    manifest's order.
+    """The input of a download.
 
-    catalogue: methods and architectures, see `core.catalogue`. made: folder with what a job process has made of the
-    version, for formats that are made by jobs. sure: from when on an answer is sure; None: the model promises nothing.
+    Attributes:
+        manifest: the version's manifest.
+        parts: the parts that inference needs, in the manifest's order.
+        catalogue: methods and architectures, see `core.catalogue`.
+        made: folder with files that a job process made of the version, for formats with `by_job`.
+        sure: threshold of sure answers; None if the model promises nothing.
     """
 
     manifest: Manifest
@@ -36,10 +39,14 @@ class Version:
 
 
 class Format:
-    """One form in which a version is downloaded.
+    """One file format for downloading a version.
 
-    name: what `?format=` says, at most 20 characters; media_type: of the answer; suffix: of the file's name.
-    by_job: a job of a worker makes it (`core.work.kinds.export`), and not the API at once.
+    Attributes:
+        name: value of `?format=`, at most 20 characters.
+        media_type: media type of the response.
+        suffix: suffix of the file's name.
+        by_job: whether a job of a worker makes the file (`core.work.kinds.export`), instead of the
+            API at once.
     """
 
     name: ClassVar[str]
@@ -48,16 +55,17 @@ class Format:
     by_job: ClassVar[bool] = False
 
     def refusal(self, manifest: Manifest) -> str | None:
-        """Why a version cannot be had in this format, in a sentence; None where it can."""
+        """Return a sentence that says why a version is not available in this format, or None."""
         return None
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the download to `target`. The same version must give the same bytes: they are named by their
-        digest.
+        """Write the download to `target`.
+
+        The same version must give the same bytes, because downloads are named by their digest.
 
         Raises:
-            ExportUnavailable: this version cannot be had in this format.
+            ExportUnavailable: this version is not available in this format.
             StoreCorrupt: the parts do not fit together.
-            DamagedPart: a part has another digest than its name says; the file is thrown away.
+            DamagedPart: a part's bytes do not match its digest; the file must be discarded.
         """
         raise NotImplementedError

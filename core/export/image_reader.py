@@ -1,8 +1,8 @@
-"""The code that reads image files, as it lies in downloads: copies of the service's own files, side by side.
+"""Code that reads image files, for downloads: copies of the service's own files.
 
-Versions whose images were decoded in the first way have none: their cards hold the code. A download has no folders,
-which clients do not unpack, so the package `core.ingest.image_file` becomes one module for each of its files, and its
-relative imports name these; no other line changes.
+Versions with the first decoding need none, because their cards contain the code. Clients do not
+unpack folders, so a download has none. Each file of the package `core.ingest.image_file` therefore
+becomes a module, and its relative imports become imports of these modules. No other line changes.
 """
 
 import ast
@@ -16,14 +16,14 @@ _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
 def decoding_of(image: Image) -> int:
-    """Number of the way in which a version's images are decoded."""
+    """Return the decoding version of a version's images."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
     return number
 
 
 def reader_files(image: Image) -> dict[str, str]:
-    """Name in the download → text; empty for the first decoding."""
+    """Return name in the download → text; the result is empty for the first decoding."""
     if decoding_of(image) == FIRST:
         return {}
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
@@ -35,7 +35,7 @@ def _module(name: str) -> str:
 
 
 def _side_by_side(text: str) -> str:
-    """A module of the package with its relative imports as imports of the modules beside it."""
+    """Return a module's text with its relative imports replaced by imports of its neighbours."""
     lines = text.splitlines()
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ImportFrom) and node.level:

@@ -1,6 +1,7 @@
-"""Several safetensors files as one, in constant memory and without torch: only headers are computed anew.
+"""Merging of several safetensors files into one, in constant memory and without torch.
 
-The parts are hashed while they are copied, so that nothing is made of a damaged one.
+Only the header is computed. The parts are hashed while they are copied, so that nothing is made
+from a damaged one.
 """
 
 import hashlib
@@ -18,14 +19,15 @@ _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
 
 class Merged:
-    """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
+    """Several safetensors files as one, with tensors in the order of the format's own writer.
 
     Args:
-        parts: part files with their sha256, each with a function from a tensor's name to its name in the
-            merged file, or None to leave the tensor out. A merged name may occur once only.
+        parts: part files with their sha256, each with a function from a tensor's name to its name
+            in the merged file, or None to leave the tensor out. A merged name may occur only once.
 
     Raises:
-        StoreCorrupt: a part is no sound safetensors file, or two tensors would have one name.
+        StoreCorrupt: a part is not a sound safetensors file, or two tensors would have the same
+            name.
     """
 
     def __init__(self, parts: Sequence[tuple[Path, str, Callable[[str], str | None]]]) -> None:
@@ -62,11 +64,11 @@ class Merged:
         return list(self._order)
 
     def chunks(self) -> Iterator[bytes]:
-        """The file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
+        """Yield the file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
 
         Raises:
-            DamagedPart: in place of the end, when a part has another digest: what was given until then is
-                worth nothing.
+            DamagedPart: a part has another digest. This is raised in place of the end, and the
+                bytes yielded before must be discarded.
         """
         yield self.header
         with ExitStack() as stack:
@@ -91,7 +93,7 @@ def _misfit(why: str) -> StoreCorrupt:
 
 
 class DamagedPart(StoreCorrupt):
-    """A part file whose bytes do not have its digest, or are not all there."""
+    """A part file whose bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The file {path.name} is damaged: its bytes have another digest.")
@@ -99,13 +101,13 @@ class DamagedPart(StoreCorrupt):
 
 
 class _HashedFile:
-    """A file that is hashed as its pieces are read, in one pass where they come in the file's order."""
+    """A file that is hashed while its pieces are read, in one pass if they are read in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("rb", buffering=0)
         self._digest = hashlib.sha256()
-        self._hashed = 0  # bytes from the beginning
+        self._hashed = 0  # bytes from the start of the file
         self._in_order = True
 
     def __enter__(self) -> "_HashedFile":
@@ -115,15 +117,23 @@ class _HashedFile:
         self._file.close()
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` to `end` in pieces of at most 1 MiB. DamagedPart: the file ends before."""
+        """Yield the bytes from `begin` to `end` in pieces of at most 1 MiB.
+
+        Raises:
+            DamagedPart: the file ends before `end`.
+        """
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
             for _ in self._pieces(self._hashed, begin):
-                pass  # what is left out is hashed too
+                pass  # bytes that are not copied are hashed, too
         yield from self._pieces(begin, end)
 
     def digest(self) -> str:
-        """The sha256 of the whole file, of which it reads the rest, or everything once more if it must."""
+        """Return the sha256 of the whole file.
+
+        The rest of the file is read first, or the whole file again if pieces were read out of
+        order.
+        """
         if not self._in_order:
             self._digest, self._hashed, self._in_order = hashlib.sha256(), 0, True
         for _ in self._pieces(self._hashed, os.fstat(self._file.fileno()).st_size):

@@ -1,6 +1,6 @@
-"""The model card of a download: what the version is, and code that loads it without Perennial.
+"""The model card of a download: a description of the version, and code that loads it.
 
-Everything here is a pure function of the manifest.
+Everything here is a pure function of the manifest. The code does not need Perennial.
 """
 
 import json
@@ -37,40 +37,44 @@ _KEPT = [
 
 
 def config(version: Version) -> JsonObject:
-    """The download's `config.json`."""
-    manifest, held = version.manifest, {part.name for part in version.parts}
-    told, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
-    answer: JsonObject = {
+    """Return the content of the download's `config.json`."""
+    manifest, part_names = version.manifest, {part.name for part in version.parts}
+    manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
+    content: JsonObject = {
         "format": 1,
-        **{key: told.get(key) for key in _KEPT},
+        **{key: manifest_json.get(key) for key in _KEPT},
         "method": None if method is None else {"name": method.name, "hyper": method.hyper},
-        "normalise": told.get("normalise")
+        "normalise": manifest_json.get("normalise")
         or {"mean": [DEFAULT_MEAN] * channels, "std": [DEFAULT_STD] * channels},
-        "classes": told.get("classes"),
-        "heads": told.get("heads") or [],
-        "parts": [part.to_json() for part in manifest.parts if part.name in held],
+        "classes": manifest_json.get("classes"),
+        "heads": manifest_json.get("heads") or [],
+        "parts": [part.to_json() for part in manifest.parts if part.name in part_names],
     }
-    answer |= {key: told[key] for key in ("name", "network", "anytime") if told.get(key) is not None}
+    content |= {
+        key: manifest_json[key]
+        for key in ("name", "network", "anytime")
+        if manifest_json.get(key) is not None
+    }
     if manifest.temperature is not None:
-        answer["temperature"] = manifest.temperature.to_json()
+        content["temperature"] = manifest.temperature.to_json()
     if version.sure is not None:
-        answer["answers"] = cast(JsonObject, version.sure)
+        content["answers"] = cast(JsonObject, version.sure)
     if family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
-        answer["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
+        content["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
     if family(manifest, version.catalogue) == "timm":
         name = str(manifest.architecture.hyper["model"])
         weights = pretrained_of(name, version.catalogue["pretrained"][name])
-        answer["timm"] = dict(weights.arguments(manifest.image.size))
-    return answer
+        content["timm"] = dict(weights.arguments(manifest.image.size))
+    return content
 
 
 def card(version: Version) -> str:
-    """The download's `README.md`."""
+    """Return the download's `README.md`."""
     manifest = version.manifest
-    title, what = _occasion(manifest)
+    title, summary = _occasion(manifest)
     image = manifest.image
     facts = {
         "model": manifest.model,
@@ -82,7 +86,7 @@ def card(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    lines = [f"# {inline(title)}", "", what, ""]
+    lines = [f"# {inline(title)}", "", summary, ""]
     lines += ["| | |", "| --- | --- |"]
     lines += [f"| {key} | {inline(value)} |" for key, value in facts.items() if value is not None]
     lines += ["", "## Classes", "", *_classes(manifest), ""]
@@ -91,7 +95,7 @@ def card(version: Version) -> str:
 
 
 def _usage(version: Version) -> list[str]:
-    """How to load it, and how to predict once classes were learned."""
+    """Return the lines about loading, and about prediction if classes were learned."""
     manifest, code = version.manifest, loading_code(version.manifest, version.catalogue)
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
@@ -105,14 +109,14 @@ def _usage(version: Version) -> list[str]:
     by_task = manifest.scenario == "task"
     number = manifest.heads[0].task if by_task and manifest.heads else 1
     logits = _LOGITS if manifest.temperature is None else f'({_LOGITS} / config["temperature"]["value"])'
-    told = {
+    replacements = {
         "{logits}": logits,
         "{task}": f", task={number}" if by_task else "",
         "{classes}": 'config["heads"][0]["classes"]' if by_task else 'config["classes"]',
     }
     has_sure = version.sure is not None and version.sure["threshold"] is not None
     predict = _PREDICT.rstrip() + (_SURE if has_sure else "")
-    for name, text in told.items():
+    for name, text in replacements.items():
         predict = predict.replace(name, text)
     predict = image_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
@@ -124,9 +128,9 @@ def _usage(version: Version) -> list[str]:
 
 
 def _occasion(manifest: Manifest) -> tuple[str, str]:
-    """Title and first sentence: a version, or what there is of one while it is learned."""
+    """Return the title and first sentence for a version or for a state of a running job."""
     state = manifest.anytime
-    name = manifest.name or manifest.model  # manifests of before have only the id
+    name = manifest.name or manifest.model  # older manifests have only the id
     if state is None:
         title = f"{name} version {manifest.version}"
         return title, "A version of an image classifier, exported by Perennial."
@@ -155,7 +159,7 @@ def _names(classes: Sequence[str]) -> str:
 
 
 def inline(value: JsonValue) -> str:
-    """Text that cannot break out of its line or table cell."""
+    """Return text that cannot break out of its line or table cell."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     text = "".join(c if c.isprintable() else " " for c in text)
     for mark in "\\`*_<>[]|#":

@@ -1,4 +1,4 @@
-"""What stands beside an ONNX graph: the labels of its outputs, what it takes, and a README with code that runs it.
+"""Files beside an ONNX graph: labels of its outputs, its inputs, and a README with code to run it.
 
 Everything here is a pure function of the manifest.
 """
@@ -21,14 +21,19 @@ _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
 def labels(manifest: Manifest) -> dict[str, list[str]]:
-    """Output → its labels in the order of its columns; empty before a class was learned."""
+    """Return output → its labels in the order of its columns; empty before a class was learned."""
     if manifest.scenario == "task":
         return {output_name(head.task): list(head.classes) for head in manifest.heads or []}
     return {output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
 def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
-    """Describe the graph's inputs and outputs for `config.json`. sure: None: its model promises nothing."""
+    """Describe the graph's inputs and outputs for `config.json`.
+
+    Args:
+        manifest: the version's manifest.
+        sure: threshold of sure answers; None if its model promises nothing.
+    """
     image = manifest.image
     flags: JsonObject = {}
     if sure is not None and sure["threshold"] is not None:
@@ -47,7 +52,7 @@ def described(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
 
 
 def card(manifest: Manifest) -> str:
-    """The download's `README.md`."""
+    """Return the download's `README.md`."""
     image, outputs = manifest.image, labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
@@ -82,11 +87,11 @@ def card(manifest: Manifest) -> str:
 
 
 def code(image: Image) -> str:
-    """Python that answers for an image file."""
+    """Return Python code that predicts for an image file."""
     if decoding_of(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
-        own = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
-        return _replaced(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", own))
+        numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
+        return _replaced(text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers))
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
     text = _replaced(text, _NUMBERS, f'size, side, mode = {image.size}, {_side(image)}, "{mode}"')
@@ -96,7 +101,7 @@ def code(image: Image) -> str:
 
 
 def _run(image: Image) -> list[str]:
-    """Return sentences that say what the code needs and does."""
+    """Return sentences that describe the code and its requirements."""
     if decoding_of(image) == FIRST:
         return [
             "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "
@@ -111,14 +116,14 @@ def _run(image: Image) -> list[str]:
 
 
 def _side(image: Image) -> int:
-    """Pixels of the shorter side after resizing, as `core.ingest.resizing` has it."""
+    """Return the pixels of the shorter side after resizing, as in `core.ingest.resizing`."""
     if image.crop is not None:
         return int(image.size / image.crop + 1e-9)
     return image.size if image.size <= 96 else round(image.size * 256 / 224)
 
 
 def _outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
-    """The outputs in words."""
+    """Return a description of the outputs."""
     if by_task:
         return "one for each task, " + ", ".join(
             f"`{name}`: float32 [batch, {len(names)}]" for name, names in outputs.items()
@@ -127,7 +132,7 @@ def _outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
 
 
 def _origin(base: BaseOrigin | None) -> list[str]:
-    """Whose weights it began from, and by which licence."""
+    """Return the table row with origin and licence of the initial weights, if they have a name."""
     if base is None or base.name is None:
         return []
     source = f"{base.name} of {base.repository}" if base.repository else base.name

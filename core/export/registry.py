@@ -1,4 +1,4 @@
-"""The list of download formats: one line each. A new one is a file in `formats/` and its line here."""
+"""The list of download formats. A new format is a file in `formats/` and a line here."""
 
 from core.export.format import Format
 from core.export.formats.onnx_zip import OnnxZip
@@ -9,4 +9,4 @@ _ALL: list[Format] = [
     OnnxZip(),
 ]
 FORMATS = {each.name: each for each in _ALL}
-"""By the name that `?format=` says."""
+"""Formats by the value of `?format=`."""

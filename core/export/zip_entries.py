@@ -1,4 +1,4 @@
-"""Entries of a zip that is the same, byte for byte, whenever it is written: stored, with a fixed time and mode."""
+"""Zip entries with the same bytes whenever they are written: stored, with a fixed time and mode."""
 
 import zipfile
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _ZIP64_BYTES = 1 << 31
 def add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
     """Add an entry of `size` bytes."""
     info = zipfile.ZipInfo(name, _EPOCH)
-    info.create_system = 3  # Unix, wherever this runs
+    info.create_system = 3  # Unix, regardless of this system
     info.external_attr = 0o644 << 16
     info.file_size = size
     with archive.open(info, "w", force_zip64=size >= _ZIP64_BYTES) as entry:

@@ -1,6 +1,6 @@
-"""Ingest: an untrusted archive in, a checked uint8 dataset and a report out.
+"""Ingest: conversion of an untrusted archive to a checked uint8 dataset and a report.
 
-`sniff` and `inspect` look at the container before a batch is accepted; `ingest` decodes the images in
-torch-free processes and writes the dataset. An upload format is a file in `readers/`. Nothing here knows the
-database, the store or torch.
+`sniff` and `inspect` examine the container before a batch is accepted. `ingest` decodes the images
+in processes without torch and writes the dataset. An upload format is a file in `readers/`. This
+package needs neither the database, the store nor torch.
 """

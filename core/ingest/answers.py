@@ -1,14 +1,15 @@
-"""The answers file: what a version says of a task's held-out images, in the order of their dataset.
+"""The answers file: a version's answers on a task's held-out images, in the order of their dataset.
 
-A job process writes a file for each task (`core.learn.kept_answers`). The store keeps all of an update as one blob
-(`seal_files`), in which the answers on each task are encrypted with a key of that task. The key is in the task's row
-and goes in the transaction that deletes its images: nobody can read these answers any more, and the blob stays for the
-other tasks. Blobs of older releases hold the answers on one task as they are.
+A job process writes a file for each task (`core.learn.kept_answers`). The store holds all files of
+an update as one blob (`seal_files`). In it, the answers on each task are encrypted with a key of
+that task. The key is in the task's row and is deleted in the transaction that deletes the task's
+images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs of older
+releases hold the answers on one task unencrypted.
 
-safetensors with `rows` int32 [N], classes as rows of the head that was asked, and `probabilities` float16 [N]
-of these rows. Files of today also have `targets` [N], the true rows, and `leaders` with `leader_counts` [N]: the rows
-of each image that score higher than all rows before them, by which the best of the first k classes is known. All is
-read here without torch.
+The format is safetensors with `rows` int32 [N], predicted classes as rows of the head in question,
+and `probabilities` float16 [N] of these rows. Current files also have `targets` [N], the true rows,
+and `leaders` with `leader_counts` [N]: the rows of each image that score higher than all rows
+before them. These determine the best of the first k classes. Everything is read here without torch.
 """
 
 import hashlib
@@ -38,18 +39,18 @@ _TYPES = {
 _OLDEST = {"rows", "probabilities"}
 """Tensors that every file has."""
 NEW = "new"
-"""Stands for the version that an update made, whose number is not known before it is published."""
+"""Placeholder for the version made by an update, whose number is unknown until it is published."""
 _NONCE = "nonce"
 _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
 class Place:
-    """A version's answers on a task, in the blob that its cell names.
+    """A version's answers on a task, in the blob named by their cell of the matrix.
 
     Attributes:
         version, task: their numbers.
-        key: of the task, hexadecimal; None: it has none.
+        key: the task's key, hexadecimal; None if it has none.
     """
 
     version: int
@@ -58,7 +59,7 @@ class Place:
 
 
 def draw_key() -> str:
-    """Draw a task's key."""
+    """Return a new random key for a task."""
     return secrets.token_hex(_KEY_BYTES)
 
 
@@ -67,19 +68,21 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
 
     Args:
         files: `VERSION.TASK` → file; `NEW` stands for the version that is about to be published.
-        keys: by the same names.
+        keys: keys by the same names.
+        target: file to write.
     """
-    target.unlink(missing_ok=True)  # of an attempt before, which may be a cache's copy by now
+    # An earlier attempt may have left one, which may be linked into a cache by now.
+    target.unlink(missing_ok=True)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sealed = {name: _crypt(path.read_bytes(), keys[name], nonce, name) for name, path in files.items()}
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
 def unseal(path: Path, place: Place) -> bytes:
-    """Return a file of answers on one task, as a job process wrote it.
+    """Return the file of answers on one task, as a job process wrote it.
 
     Raises:
-        ValueError: the blob does not hold these answers, or the task has no key any more.
+        ValueError: the blob does not have these answers, or the task's key is deleted.
     """
     tensors = _index(path, path.stat().st_mtime_ns)
     if _NONCE not in tensors:
@@ -95,7 +98,10 @@ def unseal(path: Path, place: Place) -> bytes:
 
 @lru_cache(maxsize=32)
 def _index(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
-    """Return where each file lies in a blob: its readers ask for one task after the other."""
+    """Return the position of each file in a blob.
+
+    The result is cached, because readers request one task after another.
+    """
     return {tensor.name: tensor for tensor in read_header(path)}
 
 
@@ -105,10 +111,10 @@ def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
 
 
 def _crypt(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDArray[np.uint8]:
-    """Add a key stream to data, or take it off.
+    """Encrypt or decrypt data by XOR with a key stream.
 
-    SHAKE256 over key, nonce and name, the first two of fixed length. A nonce serves one blob and a name one of its
-    files, so that no two files share a stream.
+    The stream is SHAKE256 over key, nonce and name, the first two of fixed length. Each blob has
+    its own nonce and each of its files its own name, so that no two files share a stream.
     """
     stream = hashlib.shake_256(bytes.fromhex(key) + nonce + name.encode()).digest(len(data))
     mixed: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8) ^ np.frombuffer(stream, np.uint8)
@@ -120,8 +126,9 @@ class RankedAnswers:
     """Answers with the true rows, and with the best row among the first k for every k.
 
     Attributes:
-        rows, targets: [N], what was answered and what is true, as rows of the same head.
-        leaders: rows of image after image, ascending: each scores higher than all rows before it.
+        rows, targets: [N], predicted and true rows of the same head.
+        leaders: rows of one image after another, ascending: each scores higher than all rows before
+            it.
         leader_counts: [N], at least 1 each.
     """
 
@@ -131,7 +138,7 @@ class RankedAnswers:
     leader_counts: Rows
 
     def best_of(self, known: int) -> Rows:
-        """Find the best of the head's first `known` ≥ 1 rows, for every image."""
+        """Return the best of the head's first `known` ≥ 1 rows for every image."""
         if not len(self.leader_counts):
             return self.rows
         begins = np.cumsum(self.leader_counts) - self.leader_counts
@@ -141,22 +148,28 @@ class RankedAnswers:
 
 
 def open_answers(path: Path, place: Place | None = None) -> tuple[Rows, Probabilities]:
-    """Rows ≥ 0 and probabilities, one of each for every image. Raises ValueError when the file is not one.
+    """Read rows ≥ 0 and probabilities, one of each for every image.
 
-    place: of a stored blob; None: the file is as a job process wrote it.
+    Args:
+        path: the file.
+        place: the place in a stored blob; None if the file is as a job process wrote it.
+
+    Raises:
+        ValueError: the file is not a file of answers.
     """
     tensors = _read_tensors(path, place)
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
 def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers | None:
-    """Read answers with their rankings; None where the file is from before these were kept.
+    """Read answers with their rankings; return None if the file is older than rankings.
 
     Args:
-        place: as of `open_answers`.
+        path: the file.
+        place: see `open_answers`.
 
     Raises:
-        ValueError: the file is no file of answers.
+        ValueError: the file is not a file of answers.
     """
     tensors = _read_tensors(path, place)
     if not {"targets", "leaders", "leader_counts"} <= tensors.keys():

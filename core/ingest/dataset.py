@@ -1,8 +1,8 @@
 """The dataset file: `images` uint8 [N, S, S, C] and `labels` int64 [N] as one safetensors file.
 
-Written by hand, without `__metadata__`, labels first (the widest type comes first in the format's
-canonical order): the bytes depend on nothing but the images and labels. Read by memory map; torch is
-not needed.
+It is written without `__metadata__`, labels first (the widest type comes first in the format's
+canonical order). The bytes therefore depend only on the images and labels. Files are read by memory
+map; torch is not needed.
 """
 
 import json
@@ -21,8 +21,8 @@ _MAX_HEADER_BYTES = 4096
 def write_dataset(path: Path, labels: Labels, shape: tuple[int, int, int], blocks: Iterable[Images]) -> None:
     """Write a dataset: `labels` [N], then `blocks` of uint8 [n, S, S, C] that add up to N images.
 
-    `shape`: (S, S, C) of one image. Making the file durable is the store's work. Raises ValueError when the
-    blocks do not add up.
+    `shape` is (S, S, C) of one image. Making the file durable is left to the store. Raises
+    ValueError if the blocks do not add up.
     """
     count, image_bytes = len(labels), int(np.prod(shape))
     end = 8 * count + count * image_bytes
@@ -51,7 +51,7 @@ def write_dataset(path: Path, labels: Labels, shape: tuple[int, int, int], block
 def open_dataset(path: Path) -> tuple[Images, Labels]:
     """Map a dataset file: (images uint8 [N, S, S, C], labels int64 [N]), both read-only.
 
-    Raises ValueError when the file is not exactly what `write_dataset` writes.
+    Raises ValueError if the file does not have exactly the form of `write_dataset`.
     """
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -1,8 +1,9 @@
-"""The process that decodes: `python -m core.ingest.decoder`, started and watched by `pool`.
+"""The decoding process: `python -m core.ingest.decoder`, started and watched by `pool`.
 
-It opens the archive itself, takes ranges of rows from standard input and writes pixels and verdicts into
-files; one short line per range is all that it says. It imports neither torch nor the settings, and runs
-under limits of memory and CPU time: an image that kills it costs one row of the report.
+It opens the archive itself, receives ranges of rows on standard input and writes pixels and
+verdicts to files. Its only output is one short line per range. It imports neither torch nor the
+settings. It runs under limits of memory and CPU time, so that an image that kills it costs one row
+of the report.
 """
 
 import hashlib
@@ -22,23 +23,31 @@ from core.ingest.resizing import Resizing
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
-"""Pixels: an image is small whose longer side has fewer. Of several frames it is not said."""
+"""An image is small if its longer side has fewer pixels; not reported for several frames."""
 REASON_BYTES = 192
 DIGEST_BYTES = 16
 CELL_BYTES = 16
-"""The row in work plus one (uint64), and CPU seconds spent so far (float64)."""
+"""Size of the progress cell: current row plus one (uint64), and CPU seconds so far (float64)."""
 _IMAGES_PER_RENEWAL = 8
-"""The allowance of CPU time begins anew after so many images."""
+"""Number of images after which the allowance of CPU time is renewed."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to decode and where to put it.
+    """Specification of what to decode and where to write it.
 
-    archive: file that holds the data; rows: number of images; columns: file of offsets, packed, sizes,
-    crcs (uint64 [rows] each) and methods (uint8 [rows]), empty for an array; height, width, depth: of the
-    images of an array (0 for files), which begin at `begin`; crop, interpolation, decoding: how files become images
-    (`resizing`); pixels, verdicts, digests, reasons: result files with one row per image.
+    Attributes:
+        archive: file with the data.
+        rows: number of images.
+        columns: file of offsets, packed, sizes, crcs (uint64 [rows] each) and methods (uint8
+            [rows]); empty for an array.
+        begin: offset of an array's first image.
+        height, width, depth: size of an array's images; 0 for files.
+        image_size, channels: size of the result.
+        max_pixels, max_file_bytes: limits of one image.
+        memory_bytes, cpu_s: limits of the process.
+        pixels, verdicts, digests, reasons: result files with one row per image.
+        crop, interpolation, decoding: conversion of files to images (`resizing`).
     """
 
     archive: str
@@ -63,7 +72,7 @@ class Plan:
     decoding: int
 
     def to_json(self) -> str:
-        """One line of JSON, as the decoding process reads it."""
+        """Return the plan as one line of JSON for the decoding process."""
         return json.dumps(asdict(self))
 
 
@@ -80,8 +89,11 @@ class _Decoder:
         self.reasons = os.open(plan.reasons, os.O_WRONLY)
 
     def files(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Decode the files of rows [start, stop); `at` always names the row in work, plus one, and the CPU
-        seconds of this process at its beginning."""
+        """Decode the files of rows [start, stop).
+
+        The cell `at` always has the current row, plus one, and the CPU seconds of this process at
+        its start.
+        """
         plan, count = self.plan, stop - start
         offsets, packed, sizes, crcs = (self._column(i, start, count) for i in range(4))
         methods = os.pread(self.columns, count, 32 * plan.rows + start)
@@ -116,24 +128,25 @@ class _Decoder:
         self._write(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
     def rows(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Bring the images of rows [start, stop) of an array to the wanted form."""
+        """Convert the images of rows [start, stop) of an array to the required form."""
         import numpy as np
 
         plan, count = self.plan, stop - start
         struct.pack_into("<Q", at, 0, start + 1)
-        one = plan.height * plan.width * plan.depth
-        data = os.pread(self.archive, count * one, plan.begin + start * one)
-        if len(data) != count * one:
+        image_bytes = plan.height * plan.width * plan.depth
+        data = os.pread(self.archive, count * image_bytes, plan.begin + start * image_bytes)
+        if len(data) != count * image_bytes:
             raise EOFError("the archive ends within the array")
         source = np.frombuffer(data, np.uint8).reshape(count, plan.height, plan.width, plan.depth)
         if (plan.height, plan.width, plan.depth) == (plan.image_size, plan.image_size, plan.channels):
             pixels = data
         else:
             size, channels = plan.image_size, plan.channels
-            made = (images.square_array(image, size, channels, self.resizing) for image in source)
-            pixels = b"".join(image.tobytes() for image in made)
+            squares = (images.square_array(image, size, channels, self.resizing) for image in source)
+            pixels = b"".join(image.tobytes() for image in squares)
         digests = (
-            hashlib.blake2b(data[i * one : (i + 1) * one], digest_size=DIGEST_BYTES) for i in range(count)
+            hashlib.blake2b(data[i * image_bytes : (i + 1) * image_bytes], digest_size=DIGEST_BYTES)
+            for i in range(count)
         )
         verdict = GOOD_SMALL if max(plan.height, plan.width) < SMALL_SIDE else GOOD
         self._write(start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests))
@@ -149,7 +162,7 @@ class _Decoder:
         return BAD
 
     def _write(self, start: int, pixels: bytes, verdicts: bytes, digests: bytes) -> None:
-        """Verdicts last: a row that has one is complete."""
+        """Write results. Verdicts come last, so that a row with a verdict is complete."""
         _write_at(self.pixels, pixels, start * self.row_bytes)
         _write_at(self.digests, digests, start * DIGEST_BYTES)
         _write_at(self.verdicts, verdicts, start)
@@ -163,7 +176,7 @@ def _write_at(fd: int, data: bytes, offset: int) -> None:
 
 
 def main() -> None:
-    """Read the path of the progress cell, then plans (JSON) and ranges `start stop`; end with the input."""
+    """Read the path of the progress cell, then plans (JSON) and ranges `start stop`."""
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
         cell = mmap.mmap(file.fileno(), CELL_BYTES)
     sys.stdout.write("ready\n")
@@ -173,7 +186,7 @@ def main() -> None:
         if line.startswith("{"):
             plan = Plan(**json.loads(line))
             if decoder is None:
-                # What decoders of images print goes nowhere: a file may have it print megabytes.
+                # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 images.harden_process(plan.memory_bytes, plan.cpu_s)
             decoder = _Decoder(plan)

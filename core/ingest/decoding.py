@@ -1,7 +1,7 @@
-"""One archive's images decoded in worker processes: what to read where, cut into ranges, and the results.
+"""Decoding of one archive's images in worker processes: sources, ranges, and results.
 
-Results lie in files of the scratch folder, one row per image, which the decoders write in place: pixels,
-verdict, digest and, for a refused image, the reason.
+Results are files of the scratch folder with one row per image: pixels, verdict, digest and, for a
+rejected image, the reason. The decoders write them in place.
 """
 
 import os
@@ -28,14 +28,21 @@ CPU_S = 60
 _RANGE_IMAGES = 256
 _RANGE_BYTES = 8 << 20
 _IMAGES_PER_PROCESS = 1500
-"""Starting another decoder pays only when it has this many images to itself."""
+"""Least number of images per decoder; with fewer, starting another one does not pay."""
 
 
 @dataclass
 class Decoding:
-    """One decoding run: makes the result files, plans the ranges, runs the pool.
+    """One decoding run: creates the result files, plans the ranges, runs the pool.
 
-    progress(done, total) in images; stop(): True ends the run with Stopped.
+    Attributes:
+        scratch: folder for the result files.
+        image_size, channels: size of the result.
+        resizing: conversion of files to images.
+        limits: bounds on the archive.
+        pool: the decoders.
+        progress: called with (done, total) in images.
+        stop: True ends the run with Stopped.
     """
 
     scratch: Path
@@ -48,9 +55,10 @@ class Decoding:
     stop: Callable[[], bool]
 
     def run(self, source: Path, contents: Contents) -> Decoded:
-        """Decode every image of an archive; `source` is the file in which its offsets count.
+        """Decode every image of an archive; `source` is the file that its offsets refer to.
 
-        Raises Stopped, and Rejected when too many images end their decoder or they take far too long.
+        Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
+        long.
         """
         return self._arrays(source, contents) if contents.arrays else self._files(source, contents)
 
@@ -78,10 +86,11 @@ class Decoding:
                 at, begin = self.scratch / f"array-{array.member}", array.begin
                 _unpack(source, members, array.member, at)
             height, width, depth = (*array.shape[1:], 1)[:3]
-            one = height * width * depth
-            # Rows count through all arrays: a later one begins `first` rows before its own data.
-            plan = self._plan(at, len(layout.of), "", begin - first * one, (height, width, depth))
-            jobs.append((plan, _ranges(np.full(array.shape[0], one, np.int64), first)))
+            image_bytes = height * width * depth
+            # Row numbers continue across arrays, so a later array's origin is `first` rows before
+            # its data.
+            plan = self._plan(at, len(layout.of), "", begin - first * image_bytes, (height, width, depth))
+            jobs.append((plan, _ranges(np.full(array.shape[0], image_bytes, np.int64), first)))
             names.append((first, array.name))
             first += array.shape[0]
 
@@ -162,7 +171,7 @@ class Decoding:
 
 
 def _write_columns(path: Path, members: Members, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Write the decoder's columns of the rows `index`; returns the packed bytes of each."""
+    """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
     with path.open("wb") as file:
         for column in (members.offsets, members.packed, members.sizes, members.crcs):
             file.write(np.frombuffer(column, np.uint64)[index].tobytes())
@@ -171,7 +180,7 @@ def _write_columns(path: Path, members: Members, index: npt.NDArray[np.int64]) -
 
 
 def _ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
-    """Cut rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
+    """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
     start = used = 0
     for i, count in enumerate(packed.tolist()):
@@ -201,4 +210,4 @@ def _unpack(source: Path, members: Members, i: int, path: Path) -> None:
         os.close(out)
 
 
-assert decoder.PENDING == 0  # result files start as zeros
+assert decoder.PENDING == 0  # truncated result files consist of zeros

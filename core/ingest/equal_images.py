@@ -1,7 +1,7 @@
-"""Images of a batch with the same bytes or digest: duplicates, contradicting labels, and what a policy drops.
+"""Images of a batch with equal bytes or digests: duplicates, contradicting labels, dropped images.
 
-Equal are the bytes of the file as sent (of the row, in an npz), not the pixels: the same photo saved twice is two
-images.
+Equality refers to the bytes of the file as sent (of the row, in an npz), not to the pixels. The
+same photo saved twice is two images.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,11 @@ _Rows = npt.NDArray[np.int64]
 class EqualImages:
     """Row numbers of a batch's usable images, in the archive's order.
 
-    duplicates: (a row, the first row with the same bytes); conflicts: (the first row with these bytes, the first
-    one with them and another class), a pair for each further class; repeated: True for rows that have an earlier one
-    of the same bytes, class and part.
+    Attributes:
+        duplicates: (a row, the first row with the same bytes).
+        conflicts: (the first row with these bytes, the first one with them and another class), a
+            pair for each further class.
+        repeated: [N], true for rows after an earlier one with the same bytes, class and part.
     """
 
     duplicates: list[tuple[int, int]]
@@ -33,17 +35,24 @@ class EqualImages:
 def find_equal(
     digests: npt.NDArray[np.uint8], labels: _Rows, test: npt.NDArray[np.bool_], good: npt.NDArray[np.bool_]
 ) -> EqualImages:
-    """digests uint8 [N, 16]; labels [N]; test, good: True for the own test part and for usable images [N]."""
+    """Find images with equal digests.
+
+    Args:
+        digests: uint8 [N, 16].
+        labels: int64 [N].
+        test: [N], true for the archive's own test part.
+        good: [N], true for usable images.
+    """
     rows = np.flatnonzero(good)
     repeated = np.zeros(len(good), np.bool_)
     if not rows.size:
         return EqualImages([], [], repeated)
     keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    first_of = rows[first[group]]  # per row, the first with its bytes
+    first_of = rows[first[group]]  # per row, the first row with its bytes
     later = first_of != rows
     duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
-    at = _firsts(group, labels[rows])  # one per bytes and class
+    at = _firsts(group, labels[rows])  # one row per bytes and class
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
@@ -54,7 +63,7 @@ def find_equal(
 def reported(
     found: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
-    """What the report says of them."""
+    """Return the fields of the report about equal images."""
     return {
         "duplicates": len(found.duplicates),
         "duplicate_paths": [
@@ -64,7 +73,7 @@ def reported(
 
 
 def _firsts(group: _Rows, other: _Rows) -> _Rows:
-    """Index of the first row of each pair (group, other), rising."""
+    """Return the index of the first row of each pair (group, other), rising."""
     pairs = group.astype(np.int64) * (int(other.max()) + 1) + other
     _, first = np.unique(pairs, return_index=True)
     return np.sort(first).astype(np.int64)

@@ -1,7 +1,7 @@
-"""The way with the number 1 in which files became images: that of models made before there was a number.
+"""Decoding version 1: the conversion of files to images for models older than version numbers.
 
-It does not change: what it reads, it reads to the pixel as it did, without a look at colour profiles. What it refuses
-is read by the way of today (`core.ingest.images`).
+It never changes: files that it can read give the same pixels as always, without colour profiles.
+Files that it rejects are read by the current version (`core.ingest.images`).
 """
 
 import io
@@ -15,17 +15,21 @@ from core.ingest.image_file.square import MAX_RLE_BYTES, check_pixels, turn_of
 from core.ingest.resizing import Resizing
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
-"""Told apart by Pillow; GIF and AVIF are told apart here."""
+"""Formats that Pillow detects; GIF and AVIF are detected here."""
 
 
 def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing) -> Square:
-    """Decode one image file to a size × size image. Raises Unreadable, and what Pillow raises of damaged files."""
+    """Decode one image file to a size × size image.
+
+    Raises Unreadable, and Pillow's errors for damaged files.
+    """
     image, frames = _open(data, max_pixels)
     width, height = image.size
     check_pixels(image, max_pixels)
     frames = frames or bool(getattr(image, "is_animated", False))
     _bound_work(image, data)
-    # A JPEG's decoder can halve the image while decoding; twice the wanted size keeps the quality. Others ignore it.
+    # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
+    # quality. Other formats ignore this.
     side = 2 * resizing.side(size)
     image.draft(None, (side, side))
     image.load()
@@ -35,8 +39,9 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
 
 
 def _bound_work(image: Image.Image, data: bytes) -> None:
-    """Refuse what its decoder would spend far more time on than its bytes and pixels excuse. Raises ImageInvalid."""
-    # By its class: an MPO, which is several JPEGs, is decoded as the first of them and named otherwise.
+    """Raise ImageInvalid for a file that takes far more time than its bytes and pixels justify."""
+    # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
+    # another format name.
     if isinstance(image, JpegImagePlugin.JpegImageFile) and data.count(b"\xff\xda") > jpeg.MAX_SCANS:
         raise ImageInvalid(f"more than {jpeg.MAX_SCANS} scans")
     packed = isinstance(image, BmpImagePlugin.BmpImageFile) and any(
@@ -47,11 +52,12 @@ def _bound_work(image: Image.Image, data: bytes) -> None:
 
 
 def _open(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
-    """The image with its header read, and whether frames of it were left away."""
+    """Return the image with its header read, and whether further frames were dropped."""
     kind = kinds.kind_of(data)
     if kind == kinds.PNG:
         png.without_texts(data)
-        # What Image.open would find, without its search: a fifth of the time of a 32-pixel image.
+        # Image.open would find the same plugin after a search that takes a fifth of the time of a
+        # 32-pixel image.
         return PngImagePlugin.PngImageFile(io.BytesIO(data)), False
     if kind == kinds.GIF:
         data, frames = gif.first_frame(data, max_pixels)
@@ -62,7 +68,7 @@ def _open(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
 
 
 def plain_square(image: Image.Image, size: int, channels: int, resizing: Resizing) -> Image.Image:
-    """The centre of an image, size × size pixels of mode L or RGB; alpha is laid over white."""
+    """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
         image = _plain(image)
@@ -74,7 +80,7 @@ def plain_square(image: Image.Image, size: int, channels: int, resizing: Resizin
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """The image in mode L, RGB or, where it is transparent, RGBA."""
+    """Return the image in mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")
     if image.mode.startswith("I;16"):

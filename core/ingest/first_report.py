@@ -1,4 +1,4 @@
-"""The report of a batch whose archive's directory alone was read, and what of it outlives the decoding."""
+"""First report of a batch, from the archive's directory, and its fields that survive decoding."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ def first_report(
     bad_entries: Sequence[EntryReason] = (),
     bad_entries_count: int = 0,
 ) -> BatchReport:
-    """The report of a batch whose archive's directory alone was read."""
+    """Return the report of a batch of which only the archive's directory was read."""
     return {
         "checked": NAMES_AND_SIZES,
         "rejected": [],
@@ -37,14 +37,14 @@ def first_report(
 
 
 def after_decoding(before: BatchReport, found: BatchReport) -> BatchReport:
-    """The report that decoding made, with what only the submit knew."""
-    kept: BatchReport = {}
+    """Return the report made by decoding, with the fields that only the submit knew."""
+    submitted: BatchReport = {}
     if "classes" in before:
-        kept["classes"] = before["classes"]
+        submitted["classes"] = before["classes"]
     if "duplicates_policy" in before:
-        kept["duplicates_policy"] = before["duplicates_policy"]
+        submitted["duplicates_policy"] = before["duplicates_policy"]
     if "conflicts_policy" in before:
-        kept["conflicts_policy"] = before["conflicts_policy"]
+        submitted["conflicts_policy"] = before["conflicts_policy"]
     if "reading" in before:
-        kept["reading"] = before["reading"]
-    return {**found, **kept}
+        submitted["reading"] = before["reading"]
+    return {**found, **submitted}

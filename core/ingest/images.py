@@ -1,11 +1,13 @@
-"""One image file or array in, one square uint8 image out: the same function for training and predicting.
+"""Conversion of one image file or array to a square uint8 image, for training and predicting.
 
-The way that a model's manifest names by its number reads the file (`core.ingest.resizing`): the latest one lies in
-`core.ingest.image_file`, the first one in `core.ingest.first_decoding`. In both the orientation is applied, the first
-frame is taken, alpha is laid over white, 16-bit grey is scaled to 8; the shorter side is resized as `resizing` says
-(by default to S for S ≤ 96, else round(S·256/224), bilinear with antialiasing), and the centre is cropped. An image
-that is S×S already is not resampled. NumPy is imported where it is used: a decoder that only opens files starts in
-half the time without it.
+The decoding version in a model's manifest determines how the file is read (`core.ingest.resizing`).
+The latest version is in `core.ingest.image_file`, the first one in `core.ingest.first_decoding`.
+Both apply the orientation, take the first frame, put alpha over white and scale 16-bit grey to 8
+bits. They resize the shorter side as `resizing` says (by default to S for S ≤ 96, else
+round(S·256/224), bilinear with antialiasing), and crop the centre. An S×S image is not resampled.
+
+NumPy is imported where it is used: without it, a decoder that only opens files starts in half the
+time.
 """
 
 import resource
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 def decode(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
 
-    Raises ImageInvalid with the reason: a kind that is not read, too many pixels, damaged.
+    Raises ImageInvalid with the reason: an unsupported kind, too many pixels, or damage.
     """
     import numpy as np
 
@@ -40,9 +42,9 @@ def decode(data: bytes, size: int, channels: int, max_pixels: int, resizing: Res
 
 
 def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> Square:
-    """Decode one image file to a size × size image. `max_pixels`: of one that is decoded whole.
+    """Decode one image file to a size × size image.
 
-    Raises ImageInvalid.
+    `max_pixels` limits an image that is decoded whole. Raises ImageInvalid.
     """
     latest = resizing.decoding == LATEST
     if not latest and data:
@@ -50,7 +52,7 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
             return first_decoding.open_square(data, size, channels, max_pixels, resizing)
         except MemoryError as error:
             raise ImageInvalid("decoding takes too much memory") from error
-        except Exception:  # noqa: BLE001 - of damaged files Pillow raises anything; what it is, is said below
+        except Exception:  # noqa: BLE001 - Pillow raises any error for damaged files; read_square names the reason
             pass
     try:
         return read_square(
@@ -61,7 +63,7 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int, resizing
 
 
 def square_array(pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL) -> "Pixels":
-    """The same for pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4: uint8 [size, size, channels]."""
+    """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""
     import numpy as np
 
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -71,15 +73,18 @@ def square_array(pixels: "Pixels", size: int, channels: int, resizing: Resizing 
 
 
 def harden_process(memory_bytes: int, cpu_s: int) -> None:
-    """Limit this process before it touches untrusted images.
+    """Limit this process before it handles untrusted images.
 
-    memory_bytes: address space beyond what is mapped now; cpu_s: CPU seconds from now on (call again to
-    renew). A warning of a decompression bomb becomes an error; core dumps and truncated images are off.
+    A warning of a decompression bomb becomes an error; core dumps and truncated images are off.
+
+    Args:
+        memory_bytes: address space beyond what is mapped now.
+        cpu_s: CPU seconds from now on; call `renew_cpu` to renew them.
     """
-    warnings.simplefilter("ignore")  # of odd metadata: the pixels decide
+    warnings.simplefilter("ignore")  # warnings about odd metadata do not matter; the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     ImageFile.LOAD_TRUNCATED_IMAGES = False
-    load_library()  # before memory is limited
+    load_library()  # load it before memory is limited
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
@@ -87,7 +92,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
 
 
 def renew_cpu(cpu_s: int) -> None:
-    """Allow `cpu_s` more CPU seconds; the kernel ends the process when they are spent."""
+    """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
 

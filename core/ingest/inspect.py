@@ -1,7 +1,7 @@
-"""Before a batch is accepted: what its container's directory says.
+"""Inspection of a batch's container before the batch is accepted.
 
-Counts, sizes, names, layout and labels, the kinds of images, and a digest of them; none is decoded. The same walk is
-repeated by `ingest`, which gets everything that it needs to find an image again.
+It reads counts, sizes, names, layout and labels, the kinds of images, and a digest of them, but
+decodes no image. `ingest` repeats the same walk, which gives it everything to find an image again.
 """
 
 import os
@@ -21,14 +21,24 @@ from core.protocol.report import DuplicatesPolicy, EntryReason, FileReason, Stor
 
 @dataclass(frozen=True)
 class Directory:
-    """What an archive claims to hold.
+    """The contents that an archive's directory declares.
 
-    classes: label → images, sorted by label; n_train, n_test: images of the archive's own parts;
-    ignored: files left out; layout: `split`, `folders`, `csv`, `table` or `npz`; notes: remarks for a person;
-    ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at;
-    encoded: whether the images are files, which decoding may find damaged; reading: how the batch is to be read again;
-    bad_entries: the first entries of a label table that were left out; seen: what the images themselves show; content:
-    digest of images and labels, see `core.ingest.content`.
+    Attributes:
+        classes: label → images, sorted by label.
+        n_train, n_test: images of the archive's own parts.
+        ignored: number of files left out.
+        media_type: name of the archive's reader.
+        layout: `split`, `folders`, `csv`, `table` or `npz`.
+        has_test: whether the archive has a test part.
+        notes: remarks for a person.
+        ignored_files: the first files left out.
+        warnings: sentences to check before the batch is learned.
+        encoded: whether the images are files, which decoding may find damaged.
+        reading: options with which the batch is read again.
+        bad_entries: the first entries of a label table that were left out.
+        bad_entries_count: number of these entries.
+        seen: findings in the images themselves.
+        content: digest of images and labels, see `core.ingest.content`.
     """
 
     classes: dict[str, int]
@@ -51,7 +61,7 @@ class Directory:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A read-only descriptor of a local file."""
+    """Open a local file read-only; yield the descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
@@ -66,11 +76,17 @@ def inspect(
     reading: Reading = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> Directory:
-    """Read the container's directory of the archive at `path`, and every image once for the digest of its content.
+    """Read the container's directory of an archive, and every image once for the content digest.
 
-    `media_type`: name of its reader, as `sniff` returned it; `reading`: how its files become classes; `duplicates`:
-    what becomes of equal images. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages
-    name the entry. Memory is bounded by the limits: about 400 bytes per entry.
+    Args:
+        path: the archive.
+        media_type: name of its reader, as `sniff` returned it.
+        limits: bounds on the archive.
+        reading: options for the conversion of its files to classes.
+        duplicates: policy for equal images.
+
+    Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages name the
+    entry. Memory is bounded by the limits: about 400 bytes per entry.
     """
     with opened(path) as fd:
         check_size(fd, limits)

@@ -1,7 +1,7 @@
-"""Files of a stream that may be label tables, kept while the rest goes by: a gzip is not read twice.
+"""Possible label tables of a stream, retained while the rest goes by: a gzip is not read twice.
 
-Those called labels.csv have a bound of their own, so that other files cannot take their place; of other names a folder
-may have a few that end alike, since many are one for each image.
+Files named labels.csv have a limit of their own, so that other files cannot displace them. Of other
+names, a folder may have only a few with the same ending, since many are one for each image.
 """
 
 from core.ingest.rules.entries import RuleError
@@ -14,7 +14,10 @@ _MOST_DEPTH = 4
 
 
 class KeptTables:
-    """Bytes of files by number, at most `MAX_TABLE_BYTES` for labels.csv and as many for all others."""
+    """Bytes of files by number.
+
+    There are at most `MAX_TABLE_BYTES` for labels.csv, and as many for all others.
+    """
 
     def __init__(self) -> None:
         self._data: dict[int, bytes] = {}
@@ -22,7 +25,7 @@ class KeptTables:
         self._own = self._others = 0
 
     def wants(self, name: str, size: int) -> bool:
-        """Return whether the file is to be kept."""
+        """Return whether the file is to be retained."""
         if _is_own(name):
             return self._own + size <= MAX_TABLE_BYTES
         return (
@@ -34,7 +37,7 @@ class KeptTables:
         )
 
     def keep(self, number: int, name: str, data: bytes) -> None:
-        """Keep a file that is wanted."""
+        """Retain a file for which `wants` is true."""
         if _is_own(name):
             self._own += len(data)
             self._data[number] = data
@@ -45,11 +48,11 @@ class KeptTables:
             self._others += len(data)
             self._data[number] = data
             return
-        for other in alike[:-1]:  # one for each image
-            self._others -= len(self._data.pop(other))
+        for dropped in alike[:-1]:  # so many files are one for each image, and no tables
+            self._others -= len(self._data.pop(dropped))
 
     def read(self, number: int) -> bytes:
-        """The bytes of a file. Raises RuleError where it was not kept."""
+        """Return the bytes of a file. Raises RuleError if it was not retained."""
         if number not in self._data:
             raise RuleError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.", "too_large"

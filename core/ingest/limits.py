@@ -1,7 +1,7 @@
-"""Bounds on what an archive may contain and cost.
+"""Limits of an archive's contents and cost.
 
-The first group comes from the settings of the service; the constants bound what no honest batch needs
-and keep memory and time finite while an archive is still unchecked.
+The first group comes from the service's settings. The constants limit what no honest batch needs,
+and keep memory and time finite while an archive is unchecked.
 """
 
 from dataclasses import dataclass
@@ -17,26 +17,34 @@ MAX_DEPTH = 32
 MAX_LABEL_CHARS = 100
 MAX_NPY_HEADER_BYTES = 1024
 DIRECTORY_BYTES_PER_ENTRY = 256
-"""A zip's directory may take this much per entry on average (names, extra fields, comments)."""
+"""Average size of a zip's directory per entry (names, extra fields, comments), in bytes."""
 RATIO_FLOOR_BYTES = 256 << 10
-"""Entries smaller than this may be packed tighter than the ratio: blank pictures are honest."""
+"""Size below which the ratio is not checked, in bytes: blank pictures are honest."""
 REPORT_ROWS = 1000
-"""Most rejected files that a report lists; the count is always whole."""
+"""Most rejected files that a report lists; the count is complete."""
 REPORT_FILES = 100
-"""Most ignored files, duplicates and contradicting labels that a report lists each; their counts are always whole."""
+"""Most ignored files, duplicates and contradicting labels that a report lists each.
+
+Their counts are complete.
+"""
 PREDICT_IMAGES = 256
 """Most images of one prediction."""
 BAD_SHARE = 0.05
-"""A batch with a larger share of unusable files is rejected as a whole."""
+"""Share of unusable files above which a batch is rejected."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one archive may hold.
+    """Limits of one archive.
 
-    body_bytes: packed size; entries: files, or rows of an npz; unpacked_bytes: sum over all entries; image_pixels:
-    width × height of one image that is decoded whole (a JPEG may have four times as many); classes: distinct labels;
-    ratio: unpacked over packed.
+    Attributes:
+        body_bytes: packed size.
+        entries: files, or rows of an npz.
+        unpacked_bytes: sum over all entries.
+        image_pixels: width × height of one image that is decoded whole; a JPEG may have four times
+            as many.
+        classes: distinct labels.
+        ratio: unpacked over packed bytes.
     """
 
     body_bytes: int = 10 << 30
@@ -48,7 +56,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: "Settings") -> "Limits":
-        """The limits that the service's settings name."""
+        """Return the limits in the service's settings."""
         return cls(
             body_bytes=settings.max_body_bytes,
             entries=settings.max_entries,
@@ -65,5 +73,5 @@ class Limits:
 
     @property
     def decoder_bytes(self) -> int:
-        """Address space that a decoder may take beyond its start: the file, and the image thrice over."""
+        """Address space of a decoder beyond its start: the file, and the image three times."""
         return self.image_bytes + 16 * self.image_pixels + (192 << 20)

@@ -1,7 +1,7 @@
-"""The checked list of an archive's files, in columns, and how to read one of them.
+"""The checked list of an archive's files, in columns, with functions to read one of them.
 
-Columns instead of objects: half a million entries take tens of megabytes, and a decoder process can
-read them from a file without parsing.
+Columns are used instead of objects: half a million entries take tens of megabytes, and a decoder
+process can read them from a file without parsing.
 """
 
 import os
@@ -21,11 +21,15 @@ _BLOCK = 1 << 20
 
 @dataclass
 class Members:
-    """One row per regular file, in archive order.
+    """Columns with one row per regular file, in archive order.
 
-    names: checked paths; offsets: first byte of the data; packed, sizes: bytes as stored and unpacked;
-    methods: STORED or DEFLATED; crcs: CRC-32 of the unpacked bytes, NO_CRC where the format has none; notes: what the
-    report says of how they were read.
+    Attributes:
+        names: checked paths.
+        offsets: position of the data's first byte.
+        packed, sizes: bytes as stored and unpacked.
+        methods: STORED or DEFLATED.
+        crcs: CRC-32 of the unpacked bytes; NO_CRC if the format has none.
+        notes: remarks for the report on how the names were read.
     """
 
     names: list[str] = field(default_factory=list)
@@ -40,7 +44,7 @@ class Members:
         return len(self.names)
 
     def append(self, name: str, offset: int, packed: int, size: int, method: int, crc: int) -> None:
-        """Add a file; `packed` and `size` are bytes, the others as in the lists above."""
+        """Add a file; `packed` and `size` are bytes, the others as in the columns."""
         self.names.append(name)
         self.offsets.append(offset)
         self.packed.append(packed)
@@ -50,21 +54,22 @@ class Members:
 
 
 class Damaged(Exception):
-    """The bytes of one file are unreadable; the message is a reason for the report."""
+    """A file with unreadable bytes; the message is a reason for the report."""
 
 
 class SizeMismatch(Exception):
-    """A file unpacks to another size than its archive declares."""
+    """A file that unpacks to another size than its archive declares."""
 
 
 class Unpackable(Exception):
-    """A member does not unpack to what its archive declares."""
+    """A member that does not unpack to what its archive declares."""
 
 
 def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
-    """The unpacked bytes of one file, never more than `size` + 1 of them held.
+    """Return the unpacked bytes of one file; at most `size` + 1 of them are held.
 
-    Raises Damaged for a broken stream or checksum, SizeMismatch when the size is not the declared one.
+    Raises Damaged for a broken stream or checksum, SizeMismatch if the size is not the declared
+    one.
     """
     data = os.pread(fd, packed, offset)
     if len(data) != packed:
@@ -85,7 +90,10 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
 
 
 def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
-    """The first `most` bytes of a file, checked as `read` does where these are all of it. Raises as it does."""
+    """Return the first `most` bytes of a file, checked as by `read` if these are all.
+
+    Raises as `read` does.
+    """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
         return read(fd, members.offsets[i], packed, size, method, members.crcs[i])
@@ -99,9 +107,9 @@ def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
 
 
 def unpacked(fd: int, members: Members, i: int) -> Iterator[bytes]:
-    """The unpacked bytes of a member in blocks, checked against its size and checksum.
+    """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
 
-    Raises Unpackable, where the bytes are not what the archive declares.
+    Raises Unpackable if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in _raw(fd, members, i) if members.methods[i] != DEFLATED else _inflated(fd, members, i):
@@ -128,10 +136,10 @@ def _inflated(fd: int, members: Members, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
         for packed in _raw(fd, members, i):
-            rest = packed
-            while rest:
-                yield unpacker.decompress(rest, _BLOCK)
-                rest = unpacker.unconsumed_tail
+            remaining = packed
+            while remaining:
+                yield unpacker.decompress(remaining, _BLOCK)
+                remaining = unpacker.unconsumed_tail
                 if unpacker.unused_data:
                     raise Unpackable
         yield unpacker.flush()
@@ -140,9 +148,10 @@ def _inflated(fd: int, members: Members, i: int) -> Iterator[bytes]:
 
 
 def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int) -> None:
-    """Copy one file's unpacked bytes to the file descriptor `out` in blocks of 1 MiB.
+    """Copy one file's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
-    Raises ArchiveHostile when the size is not the declared one, ArchiveInvalid when it is damaged.
+    Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
+    damaged.
     """
     unpacker = zlib.decompressobj(-15) if method == DEFLATED else None
     end, written = offset + packed, 0

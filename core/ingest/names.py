@@ -1,7 +1,7 @@
-"""Names that strangers chose: paths of entries and labels of classes.
+"""Names chosen by strangers: paths of entries and labels of classes.
 
-A path is metadata only: it is never opened. It is checked all the same, because it names a class, is
-shown in reports, and a path that climbs out of its folder shows what the sender is after.
+A path is only metadata and never opened. It is still checked, because it names a class, is shown in
+reports, and reveals an attack if it leaves its folder.
 """
 
 import re
@@ -16,9 +16,10 @@ __all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "refuse_nested
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Of paths. Also what turns the direction of text around: a name that reads as another one deceives whoever sees it.
+"""Forbidden characters of paths, including those that change the direction of text.
 
-What is merely invisible stays allowed here, since cameras and browsers write it into file names; labels are stricter.
+Such a name reads as another one and deceives its readers. Merely invisible characters are allowed
+here, since cameras and browsers write them into file names; labels are stricter.
 """
 ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07",
                  b"\xfd7zXZ\x00", b"BZh", b"\x28\xb5\x2f\xfd")  # fmt: skip
@@ -28,9 +29,9 @@ MAGIC_BYTES = 8
 def path_of(raw: str) -> str:
     """Check the path of an entry and return it in NFC without `.` and empty parts.
 
-    Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and for
-    paths that are too long or too deep. A trailing slash (a folder) is dropped; the name of a
-    macOS folder's icon, which ends with a carriage return, is made printable.
+    Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and
+    paths that are too long or too deep. A trailing slash (a folder) is dropped. The name of a macOS
+    folder's icon, which ends with a carriage return, is made printable.
     """
     if raw.endswith(MAC_ICON):
         raw = raw.removesuffix(MAC_ICON) + SHOWN_ICON
@@ -57,9 +58,10 @@ def path_of(raw: str) -> str:
 
 
 def refuse_nested(name: str, first_bytes: bytes) -> None:
-    """Raise ArchiveHostile when an entry is itself an archive, by its name or its first bytes.
+    """Raise ArchiveHostile if an entry is itself an archive, by its name or its first bytes.
 
-    Documents are zips too (`README.docx`, `labels.xlsx`): a name that is plainly no image's is left out later.
+    Documents are zips, too (`README.docx`, `labels.xlsx`). An entry whose name is clearly not an
+    image's is left out later.
     """
     if name.lower().endswith(ARCHIVE_SUFFIXES) or (
         first_bytes.startswith(ARCHIVE_MAGIC) and not is_no_image(name)
@@ -68,10 +70,10 @@ def refuse_nested(name: str, first_bytes: bytes) -> None:
 
 
 def label_of(text: str, where: str) -> str:
-    """The label in NFC, its case kept, without surrounding blanks.
+    """Return the label in NFC, with its case, without surrounding blanks.
 
-    `where` names the place in a message. Raises LabelsInvalid when the label is empty, longer than 100
-    characters, or has a character that names may not have (`core.characters`).
+    `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
+    100 characters, or has a character that names must not have (`core.characters`).
     """
     label = unicodedata.normalize("NFC", text).strip()
     if not label:

@@ -1,4 +1,4 @@
-"""Images of a dataset as PNG: one, or several on a sheet."""
+"""Images of a dataset as PNG: one image, or several on a sheet."""
 
 import io
 
@@ -10,16 +10,16 @@ from core.ingest.dataset import Images
 COLUMNS = 8
 """Tiles in a row of a sheet."""
 TILE_PIXELS = 128
-"""Largest side of a tile: an image that is larger is made smaller."""
+"""Largest side of a tile in pixels; larger images are reduced."""
 
 
 def png(image: Images) -> bytes:
-    """An image uint8 [S, S, C], C 1 (grey) or 3 (RGB), pixel by pixel."""
+    """Return an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
     return _encoded(_picture(image))
 
 
 def sheet(images: Images) -> bytes:
-    """Images uint8 [N, S, S, C] in the order given, row by row; what is over of the last row is black."""
+    """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
     tiles = [_tile(image) for image in images]
     side, columns = tiles[0].width, min(len(tiles), COLUMNS)
     whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))

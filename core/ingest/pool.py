@@ -1,7 +1,8 @@
-"""Starts decoder processes, feeds them ranges of images, and survives their deaths.
+"""Pool of decoder processes, which get ranges of images and may die.
 
-A decoder that dies or hangs names the image it was at; that image is tried once more alone (the death may
-have been an accident) and then counts as unusable. The other images of its range are done again.
+A decoder that dies or hangs reveals its current image. That image is tried once more alone, since
+the death may have been an accident, and then counts as unusable. The other images of its range are
+repeated.
 """
 
 import os
@@ -20,21 +21,24 @@ from core.ingest.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
 from core.ingest.limits import BAD_SHARE
 
 IMAGE_S = 30.0
-"""A decoder that stays at one image for so long is ended."""
+"""Seconds after which a decoder that stays at one image is killed."""
 START_S = 120.0
 MAX_FAILED_STARTS = 2
 DEADLY = "the decoder crashed, or took too long or too much memory"
 MAX_CRASHES = 50
-"""More images than this that kill the decoder end the ingest: each costs two processes."""
+"""Most images that may kill the decoder before the ingest ends: each costs two processes."""
 BATCH_CPU_S, IMAGE_CPU_S = 300.0, 4.0
-"""CPU seconds that a batch may take to decode: so many, and so many more for each image. Sixteen million pixels
-take half of one; without a bound on the sum, images of just under `IMAGE_S` each would hold a worker for months."""
+"""CPU seconds for decoding a batch: a constant, and a further part for each image.
+
+Sixteen million pixels take half a second. Without a limit on the sum, images of just under
+`IMAGE_S` each would occupy a worker for months.
+"""
 _TICK_S = 0.2
 Range = tuple[int, int]
 
 
 class Stopped(Exception):
-    """The caller's `stop` said so; nothing of the batch is kept."""
+    """The caller's `stop` returned True; nothing of the batch is stored."""
 
 
 class TooManyDeadly(Exception):
@@ -42,11 +46,11 @@ class TooManyDeadly(Exception):
 
 
 class TooSlow(Exception):
-    """The batch takes more CPU time than its number of images can excuse."""
+    """The batch takes more CPU time than its number of images justifies."""
 
 
 def default_processes() -> int:
-    """One decoder per core but one, at least one."""
+    """Return the default number of decoders: one less than the cores, at least one."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
@@ -65,9 +69,13 @@ class _Worker:
 
 @dataclass
 class Pool:
-    """Up to `processes` decoders; scratch files live in `folder`. `run` may be called once per plan.
+    """Up to `processes` decoders.
 
-    image_s: seconds that one image may take; crashed: rows that killed a decoder twice.
+    Attributes:
+        folder: folder for scratch files.
+        processes: most decoders at once.
+        image_s: seconds that one image may take.
+        crashed: rows that killed a decoder twice.
     """
 
     folder: Path
@@ -83,7 +91,7 @@ class Pool:
     """CPU seconds of decoders that have ended."""
 
     def start(self) -> None:
-        """Start one decoder; it gets ready while the caller does other things."""
+        """Start one decoder, which gets ready while the caller does other work."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
         cell.write_bytes(bytes(CELL_BYTES))
@@ -103,17 +111,21 @@ class Pool:
     def run(
         self, plan: Plan, ranges: list[Range], progress: Callable[[int, int], None], stop: Callable[[], bool]
     ) -> None:
-        """Decode all ranges. Raises Stopped, TooManyDeadly, TooSlow, RuntimeError when no decoder can start."""
+        """Decode all ranges of a plan. Call this once per plan.
+
+        Raises Stopped, TooManyDeadly, TooSlow, and RuntimeError if no decoder can start.
+        """
         self._todo.extend(ranges)
         done, total = 0, sum(b - a for a, b in ranges)
-        wanted = min(self.processes, len(ranges))
+        most_workers = min(self.processes, len(ranges))
         while self._todo or any(w.given for w in self._workers):
             if stop():
                 raise Stopped
-            while len(self._workers) < min(wanted, max(1, len(self._todo))):
+            while len(self._workers) < min(most_workers, max(1, len(self._todo))):
                 self.start()
             for worker in self._workers:
-                # One range in work and one waiting: a decoder never waits for this process to wake up.
+                # One range in work and one waiting: a decoder never waits for this process to wake
+                # up.
                 while worker.ready and len(worker.given) < 2 and self._todo:
                     self._give(worker, plan, self._todo.popleft())
             for worker in self._wait():
@@ -126,7 +138,7 @@ class Pool:
                 raise TooSlow
 
     def close(self) -> None:
-        """End all decoders."""
+        """Kill all decoders."""
         for worker in self._workers:
             helper_process.end(worker.process)
         self._workers.clear()
@@ -146,7 +158,7 @@ class Pool:
             worker.process.stdin.write(text.encode())
             worker.process.stdin.flush()
         except BrokenPipeError:
-            return  # its end is noticed when its output closes
+            return  # its death is noticed when its output closes
 
     def _wait(self) -> list[_Worker]:
         with selectors.DefaultSelector() as selector:
@@ -156,7 +168,7 @@ class Pool:
             return [key.data for key, _ in selector.select(_TICK_S)]
 
     def _hear(self, worker: _Worker, plan: Plan) -> int:
-        """Take what a decoder said; the number of images that it has finished."""
+        """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
         data = os.read(worker.process.stdout.fileno(), 4096)
         if not data:
@@ -173,7 +185,7 @@ class Pool:
         return finished
 
     def _watch(self) -> None:
-        """End decoders that have been at one image, or at starting, for too long."""
+        """Kill decoders that have spent too long at one image, or at starting."""
         now = time.monotonic()
         for worker in self._workers:
             at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
@@ -183,7 +195,11 @@ class Pool:
                 worker.process.kill()
 
     def _lost(self, worker: _Worker, plan: Plan) -> int:
-        """A decoder has died: blame the image it was at, put the rest of its ranges back."""
+        """Handle a decoder's death: blame its current image, and put its other ranges back.
+
+        Returns:
+            Number of images that are given up, 0 or 1.
+        """
         helper_process.end(worker.process)
         self._workers.remove(worker)
         self._spent_s += worker.spent_s

@@ -1,7 +1,7 @@
-"""What a reader of uploaded archives is, and what it finds.
+"""The interface of archive readers, and the contents that they find.
 
-A reader gets bytes that a stranger sent. It believes nothing that it has not checked, keeps within the
-limits, opens no path that the archive names, and raises nothing but typed errors that name the entry.
+A reader gets bytes from a stranger. It trusts nothing that it has not checked, stays within the
+limits, opens no path that the archive names, and raises only typed errors that name the entry.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +22,11 @@ from core.ingest.rules.tables import MAX_TABLE_BYTES
 class ImageArray:
     """Images as one array: uint8 [N, height, width] or [N, height, width, channels], in C order.
 
-    name: of the array in reports; member: number of the member that holds it; begin: bytes of the unpacked
-    member before the first pixel.
+    Attributes:
+        name: name of the array in reports.
+        member: number of the member that contains it.
+        begin: bytes of the unpacked member before the first pixel.
+        shape: shape of the array.
     """
 
     name: str
@@ -34,10 +37,13 @@ class ImageArray:
 
 @dataclass(frozen=True)
 class Contents:
-    """The checked files of an archive, and which images of which class they are.
+    """The checked files of an archive, and the class of each image.
 
-    The rows of `layout` are the files of `members`; where there are `arrays`, they are the rows of all arrays
-    in turn. `read`: the bytes of a small file among them, by its number; None where the layout is whole already.
+    Attributes:
+        members: the files.
+        layout: classes of the files in `members`, or of the rows of all `arrays` in turn.
+        arrays: the arrays, if the archive has them instead of image files.
+        read: returns the bytes of a small file by its number; None if the layout is complete.
     """
 
     members: Members
@@ -46,7 +52,10 @@ class Contents:
     read: Callable[[int], bytes] | None = None
 
     def laid_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
-        """The same with the classes of its files, while its archive is open. Raises as `core.ingest.layout.arrange`."""
+        """Return the contents with the classes of its files, while its archive is open.
+
+        Raises as `core.ingest.layout.arrange`.
+        """
         if self.read is None:
             return self
         layout = arrange(self.members.names, limits, self.read, reading)
@@ -57,66 +66,77 @@ class Contents:
 class Reader:
     """One upload format.
 
-    name: what a task keeps of it, at most 32 characters; media_types: accepted as Content-Type, the one to
-    send first; special_of: name of the format that this one is a special case of, as an npz is a zip:
-    declaring either is right.
+    Attributes:
+        name: name stored with a task, at most 32 characters.
+        media_types: types accepted as Content-Type, the preferred one first.
+        special_of: name of the format that this one is a special case of, as an npz is a zip.
+            Either may be declared.
     """
 
     name: ClassVar[str]
     media_types: ClassVar[tuple[str, ...]]
     special_of: ClassVar[str | None] = None
     is_packed_whole: ClassVar[bool] = False
-    """True where files can only be read from front to back."""
+    """True if files can only be read from front to back."""
 
     def sniff(self, first: bytes) -> bool:
-        """Whether an upload that begins with these bytes (up to 1024) is of this format."""
+        """Return whether an upload with these first bytes (up to 1024) has this format."""
         raise NotImplementedError
 
     def with_names(self, encoding: str) -> "Reader":
-        """The reader that takes names which do not say their encoding for this one; itself where the format says it."""
+        """Return a reader that uses an encoding for names that do not state theirs.
+
+        The reader itself is returned if names of the format always state it.
+        """
         del encoding
         return self
 
     def list(self, fd: int, limits: Limits) -> Contents:
-        """What the archive at descriptor `fd` holds, by its directory: no image is decoded.
+        """Read the directory of the archive at descriptor `fd`; no image is decoded.
 
-        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
+        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by
+        the limits.
         """
         raise NotImplementedError
 
     def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
-        """Read files of `list`: a function of a file's number, and of how many bytes are wanted at most.
+        """Return a function that reads the beginning of a file, by its number and the most bytes.
 
-        Where the archive is packed as a whole, numbers must rise. The function raises Damaged and SizeMismatch.
+        If the archive is packed as a whole, numbers must rise. The function raises Damaged and
+        SizeMismatch.
         """
         del limits
         return lambda number, most: read_begin(fd, contents.members, number, most)
 
     def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
-        """Unpack files of `list` whole: a function of a file's number that gives its bytes in blocks.
+        """Return a function that yields the unpacked bytes of a file in blocks, by its number.
 
-        Where the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
+        If the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
         """
         del limits
         return lambda number: unpacked(fd, contents.members, number)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """The same contents, and the file in which their offsets count.
+        """Return the same contents, and the file that their offsets refer to.
 
-        That is the archive itself (`path`), or one that is made of it in the folder `scratch`. Raises as `list`.
+        That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
+        `list`.
         """
         del scratch
         return self.list(fd, limits), path
 
 
 def arranged(fd: int, members: Members, limits: Limits) -> Contents:
-    """The files of an archive, whose classes their names and label tables will say (`Contents.laid_out`)."""
+    """Return the files of an archive without classes, which `Contents.laid_out` determines."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
 
 
 def small_file(fd: int, members: Members, i: int) -> bytes:
-    """The bytes of a file that may be a label table. Raises RuleError, and ArchiveHostile for a false size."""
+    """Return the bytes of a file that may be a label table.
+
+    Raises RuleError, and ArchiveHostile for a false size.
+    """
     name = members.names[i]
     if members.sizes[i] > MAX_TABLE_BYTES:
         raise RuleError(f"The entry {show(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large")

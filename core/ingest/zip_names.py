@@ -1,8 +1,9 @@
-"""Names in a zip, which most often says not how they are encoded.
+"""Names in a zip, which usually do not state their encoding.
 
-A name is UTF-8 where its flag or the field 0x7075 says so (APPNOTE 6.3.10, 4.4.4 and 4.6.9). Of all others together:
-UTF-8 if all are, else that of a few code pages in which they read most like names. What was taken is said, and the
-sender can name another one.
+A name is UTF-8 if its flag or the field 0x7075 says so (APPNOTE 6.3.10, 4.4.4 and 4.6.9). All
+others are UTF-8 if all of them are valid. Otherwise they are decoded by the code page, of a few, in
+which they look most like names. The report says which was used, and the sender can name another
+one.
 """
 
 import struct
@@ -23,7 +24,7 @@ ENCODINGS = (
 """Encodings that a sender may name."""
 _OTHER_NAMES = {"sjis": "shift_jis", "gb2312": "gbk", "cp936": "gbk", "latin1": "latin_1", "utf8": "utf-8"}
 _GUESSED = ("cp437", "gbk", "cp932", "cp1252")
-"""Encodings that are tried for names that are not UTF-8; of equally likely ones the first."""
+"""Encodings that are tried for names that are not UTF-8; the first of equally likely ones wins."""
 _CALLED = {
     "cp437": "CP437 (DOS)",
     "gbk": "GBK",
@@ -32,39 +33,41 @@ _CALLED = {
     "utf-8": "UTF-8",
 }
 _SAMPLED = 2000
-"""Names by which an encoding is chosen."""
+"""Number of names from which an encoding is chosen."""
 _MARKS = "‘’“”–—…"
 
 
 class ZipNames:
-    """Reader of the names of one zip.
+    """Decoder of the names of one zip.
 
-    encoding: the sender's choice for names that do not say theirs; empty: by the names.
+    `encoding` is the sender's choice for names that do not state theirs; "" chooses by the names.
     """
 
     def __init__(self, encoding: str = "") -> None:
-        """Raises ArchiveInvalid for an encoding that there is not."""
+        """Initialise the decoder. Raises ArchiveInvalid for an unknown encoding."""
         self._chosen = checked_encoding(encoding) if encoding else ""
         self._guessed = ""
         self._read = 0
 
     def decode(self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]) -> str:
-        """The name of an entry.
+        """Return the name of an entry.
 
         Args:
-            is_utf8: its flag says so.
+            raw: bytes of the name.
+            is_utf8: whether its flag says UTF-8.
             extra: its extra field.
-            all_raw: the names of the zip that do not say their encoding; asked for once, where it is needed.
+            all_raw: returns the names of the zip that do not state their encoding; called at most
+                once, when needed.
 
         Raises:
-            ArchiveHostile: it is not the UTF-8 that it claims to be.
-            ArchiveInvalid: it is not in the encoding that the sender has named.
+            ArchiveHostile: the name is not the UTF-8 that it claims to be.
+            ArchiveInvalid: the name is not in the encoding that the sender has named.
         """
         if raw.isascii():
             return raw.decode("ascii")
-        said = raw if is_utf8 else unicode_path(extra, raw)
-        if said is not None:
-            return _utf8(said, raw)
+        utf8_name = raw if is_utf8 else unicode_path(extra, raw)
+        if utf8_name is not None:
+            return _utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
             return _in_encoding(raw, self._chosen)
@@ -78,17 +81,17 @@ class ZipNames:
         return raw.decode("cp437")
 
     def note(self) -> str:
-        """Return what the report says; empty where every name has said its encoding, or all are UTF-8."""
+        """Return a note for the report; "" if all names state their encoding, or are UTF-8."""
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""
         names = "name says no encoding and was" if self._read == 1 else "names say no encoding and were"
-        how = "as the sender said" if self._chosen else "by their letters; names=… names another encoding"
-        return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {how}"
+        reason = "as the sender said" if self._chosen else "by their letters; names=… names another encoding"
+        return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {reason}"
 
 
 def checked_encoding(encoding: str) -> str:
-    """An encoding as Python calls it. Raises ArchiveInvalid for one that is not taken."""
+    """Return an encoding's name in Python. Raises ArchiveInvalid for an unsupported one."""
     name = encoding.strip().lower().replace(" ", "_")
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
         if candidate in ENCODINGS:
@@ -97,7 +100,7 @@ def checked_encoding(encoding: str) -> str:
 
 
 def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
-    """The name in UTF-8 of the field 0x7075; None: there is none, or it is of another name than `raw`."""
+    """Return the UTF-8 name in the field 0x7075; None if it is missing or not for `raw`."""
     at = 0
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
@@ -110,16 +113,16 @@ def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
 
 
 def likely_encoding(raw_names: Iterable[bytes]) -> str:
-    """The encoding in which names look most like names: UTF-8 if all are, else by their letters."""
+    """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
     names = list(dict.fromkeys(raw_names))
     if all(_decodes(raw, "utf-8") for raw in names):
         return "utf-8"
-    found = [(_likeness(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
-    return max(found)[2]
+    candidates = [(_likeness(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)]
+    return max(candidates)[2]
 
 
 def _likeness(names: list[bytes], encoding: str) -> float:
-    """0 to 1: how much the characters beyond ASCII look like those of names."""
+    """Return how much the characters beyond ASCII look like those of names, 0 to 1."""
     total = characters = 0.0
     for raw in names:
         try:
@@ -143,7 +146,10 @@ def _likeness_at(text: str, at: int, encoding: str) -> float:
 
 
 def _western(character: str, before: str, after: str) -> float:
-    """A letter stands between others, one at a time, and a capital not after a small one."""
+    """Rate a Western character, 0 to 1.
+
+    A letter is expected among others, one at a time, and no capital after a small letter.
+    """
     if not character.isalpha():
         return 0.6 if character in _MARKS else 0.0
     if not unicodedata.name(character, "").startswith("LATIN "):
@@ -157,7 +163,10 @@ def _western(character: str, before: str, after: str) -> float:
 
 
 def _eastern(character: str, encoding: str) -> float:
-    """Kana and the characters of the first level are the usual ones; those of other levels are rare."""
+    """Rate an East Asian character, 0 to 1.
+
+    Kana and characters of the first level are usual; those of other levels are rare.
+    """
     code = character.encode(encoding)
     if len(code) == 1:
         return 0.3  # half-width kana

@@ -1,4 +1,5 @@
-"""Every document that crosses a process or is stored: a file for each, typed and frozen.
+"""Typed, immutable documents that are stored or exchanged between processes, a file for each.
 
-It knows neither torch nor the database, so that the API, the worker and the job child read the same words.
+This package needs neither torch nor the database, so that the API, the worker and the job process
+share the same definitions.
 """

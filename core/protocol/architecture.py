@@ -1,4 +1,4 @@
-"""What a network is built from: its architecture, its images, and the scenario that it learns in."""
+"""Description of a network: its architecture, its images, and the scenario that it learns in."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ Scenario = Literal["data", "task", "class"]
 
 
 class Architecture(Document):
-    """An architecture by its name; its hyper-parameters stand beside the name, as the catalogue's schema has them."""
+    """An architecture by its name. Its hyper-parameters are further fields beside the name."""
 
     name: str
 
@@ -22,11 +22,16 @@ class Architecture(Document):
 
 
 class Image(Document):
-    """Square images: `size` pixels a side, `channels` 1 or 3.
+    """Square images.
 
-    crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; None: all of it up to 96
-    pixels, 224/256 above. interpolation: how images are resized; None: bilinear. decoding: number of the way in which
-    files become images (`core.ingest.resizing`); None: the first.
+    Attributes:
+        size: pixels a side.
+        channels: 1 or 3.
+        crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1]. None
+            means all of it up to 96 pixels, 224/256 above.
+        interpolation: resampling filter; None means bilinear.
+        decoding: version of the conversion of files to images (`core.ingest.resizing`); None means
+            the first.
     """
 
     size: int
@@ -37,21 +42,29 @@ class Image(Document):
 
 
 class Normalisation(Document):
-    """Mean and standard deviation of each channel's values, which lie in [0, 1]."""
+    """Mean and standard deviation of each channel's values, which are in [0, 1]."""
 
     mean: list[Number]
     std: list[Number]
 
 
 class Head(Document):
-    """The head of a task, in the task scenario: its classes in the order of its outputs."""
+    """The head of a task in the task scenario.
+
+    Attributes:
+        classes: its classes in the order of its outputs.
+        task: number of the task.
+    """
 
     classes: list[str]
     task: int
 
 
 class NetworkDescription(Document):
-    """What a method made of the architecture's network: its family, and beside it what the family needs to
-    rebuild it."""
+    """The network that a method made of the architecture's network.
+
+    Attributes:
+        family: the network's family. Further fields have what the family needs to rebuild it.
+    """
 
     family: str

@@ -1,4 +1,4 @@
-"""What a model starts from, and what an uploaded base must hold."""
+"""The base that a model starts from, and the tensors that an uploaded base must have."""
 
 from typing import NotRequired
 
@@ -8,22 +8,23 @@ from core.protocol.answers.architecture import ArchitectureChoice, ImageOut, Nor
 
 
 class BaseVersion(TypedDict):
-    """Another model's version; `model` is its id or name, once stored its id."""
+    """Another model's version. `model` is its id or name, and always its id once stored."""
 
     model: str
     version: int
 
 
 ModelBase = str | BaseVersion
-"""`random`, `pretrained`, `perennial/…` (a base of the package), the id of an uploaded base, or a version."""
+"""`random`, `pretrained`, `perennial/…` (a packaged base), an uploaded base's id, or a version."""
 PRETRAINED = "pretrained"
-"""The weights that the architecture is named by, as their publisher offers them."""
+"""The publisher's weights that the architecture is named after."""
 
 
 class UploadedFor(ArchitectureChoice):
-    """The architecture that a base was uploaded for, as it is stored: with the images beside its hyper-parameters.
+    """The architecture that a base was uploaded for, as stored, with the description of its images.
 
-    `normalise`: statistics of the images that it was learned on, where they were told.
+    - `image`: images that the base was trained on.
+    - `normalise`: their statistics, if they were given.
     """
 
     image: NotRequired[ImageOut]
@@ -31,16 +32,17 @@ class UploadedFor(ArchitectureChoice):
 
 
 class ExpectedTensor(TypedDict):
-    """The shape that a tensor of a base must have, and its dtype in the words of safetensors."""
+    """The shape that a tensor of a base must have, and its dtype as named by safetensors."""
 
     shape: list[int]
     dtype: str
 
 
 class ExpectedBase(TypedDict):
-    """What a base of an architecture must hold, by the tensors' names.
+    """The tensors that a base of an architecture must have, by name.
 
-    optional: names that may be left out; ignored: beginnings of names that are not looked at.
+    - `optional`: names that may be missing.
+    - `ignored`: prefixes of names that are not checked.
     """
 
     tensors: dict[str, ExpectedTensor]

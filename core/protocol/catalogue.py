@@ -1,4 +1,4 @@
-"""The catalogue as the learning code writes it: what a recipe can say, for processes that never load torch."""
+"""The catalogue that the learning code writes, for processes that never load torch."""
 
 from typing_extensions import TypedDict
 
@@ -8,10 +8,12 @@ from core.protocol.pretrained import PretrainedRow
 
 
 class Catalogue(TypedDict):
-    """Methods, architectures, optimizers (a sentence each) and presets by name, and what surrounds a method.
+    """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
 
-    `pretrained`: timm's weights by name; `unusable`: those that cannot be used, and why; `recommended`: a
-    dozen by name, and what each is good for.
+    - `recipe`: the other fields of a recipe.
+    - `pretrained`: timm's weights by name.
+    - `unusable`: weights that cannot be used, with the reason.
+    - `recommended`: a dozen weights, with the purpose of each.
     """
 
     methods: dict[str, MethodEntry]

@@ -1,14 +1,14 @@
-"""What a worker asks of a running job process: one byte each on its control pipe."""
+"""Requests of a worker to a running job process: one byte each on its control pipe."""
 
 from enum import StrEnum
 
 
 class ControlRequest(StrEnum):
-    """To be granted between two steps."""
+    """A request that the job process carries out between two steps."""
 
     SNAPSHOT = "s"
-    """Write a snapshot, and go on."""
+    """Write a snapshot and continue."""
     ANYTIME = "a"
-    """Write the best validated state, to be used while the run goes on."""
+    """Write the best validated state, to be used while the run continues."""
     STOP = "p"
     """Write a snapshot and stop."""

@@ -1,4 +1,7 @@
-"""What is told of a batch's images before they are learned: balance, near duplicates, shift, labels that look wrong."""
+"""Findings about a batch's images before they are learned.
+
+They cover balance, near duplicates, shift, and labels that look wrong.
+"""
 
 from typing import Literal
 
@@ -8,21 +11,24 @@ FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "sh
 
 
 class ClassCount(TypedDict):
-    """Images of a class; `held_out` of them are not learned from (null: not decided before the batch is decoded)."""
+    """Images of a class.
+
+    `held_out` of them are not learned from; null: not decided before the batch is decoded.
+    """
 
     images: int
     held_out: int | None
 
 
 class NearPair(TypedDict):
-    """An image, and one that looks the same; null: its path is not kept."""
+    """An image and one that looks the same; null: its path is not retained."""
 
     path: str | None
     like: str | None
 
 
 class Near(TypedDict):
-    """Images with a near duplicate: how many, and the first 20."""
+    """The number of images with a near duplicate, and the first 20."""
 
     count: int
     examples: list[NearPair]
@@ -31,7 +37,8 @@ class Near(TypedDict):
 class NearEarlier(TypedDict):
     """Images of the batch with a near duplicate in an earlier task.
 
-    `held_out` of them are learned from and resemble a held-out image of that task: its accuracy is flattered.
+    `held_out` of them are used for training and resemble a held-out image of that task, so that the
+    accuracy on it is overestimated.
     """
 
     task: int
@@ -41,10 +48,12 @@ class NearEarlier(TypedDict):
 
 
 class NearDuplicates(TypedDict):
-    """Images that look the same though their bytes differ.
+    """Images that look the same although their bytes differ.
 
-    `within`: images that repeat an earlier one of the batch. `held_out`: held-out images that are in the training part
-    too, equal bytes included. `not_compared`: earlier tasks without hashes. `complete`: whether no pair was missed.
+    - `within`: images that repeat an earlier one of the batch.
+    - `held_out`: held-out images that are in the training part, too, equal bytes included.
+    - `not_compared`: earlier tasks without hashes.
+    - `complete`: whether the search could not miss any pair.
     """
 
     within: Near
@@ -55,8 +64,12 @@ class NearDuplicates(TypedDict):
 
 
 class ClassShift(TypedDict):
-    """A class that the model knows: images compared, and the share of the new ones that lie further from the class's
-    mean than 95 % of the earlier held-out ones; without a shift about 0.05."""
+    """Shift of a known class.
+
+    - `images`, `earlier`: numbers of new and earlier images that were compared.
+    - `outside`: share of the new ones further from the class's mean than 95 % of the earlier
+      held-out ones; about 0.05 without a shift.
+    """
 
     label: str
     images: int
@@ -65,12 +78,15 @@ class ClassShift(TypedDict):
 
 
 class Shift(TypedDict):
-    """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
+    """New images compared with held-out images of earlier tasks.
 
-    `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
-    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much
-    difference is without a shift, in what images show (`p_features`) or in their brightness and contrast
-    (`p_light`).
+    The comparison uses the features of the version that the job starts from.
+
+    - `of`: known classes, each with as many images on both sides. Without known classes it is all
+      images, which are expected to differ.
+    - `mmd2`: squared maximum mean discrepancy of features.
+    - `p`: probability of such a difference without a shift, in content (`p_features`) or in
+      brightness and contrast (`p_light`).
     """
 
     of: Literal["known classes", "all images"]
@@ -83,8 +99,11 @@ class Shift(TypedDict):
 
 
 class Suspect(TypedDict):
-    """A training image whose label looks wrong: `index` in the training part, and how many times less
-    probable the given label is than the suggested one."""
+    """A training image whose label looks wrong.
+
+    - `index`: position in the training part.
+    - `score`: ratio of the suggested label's probability to that of the given label.
+    """
 
     index: int
     path: str | None
@@ -94,8 +113,12 @@ class Suspect(TypedDict):
 
 
 class WouldSay(TypedDict):
-    """Images of a new class as the version answers them that the job starts from: `images` of `of` are called `said`,
-    more than anything else; `surely` of them with the probability `least` or more."""
+    """Predictions for images of a new class by the version that the job starts from.
+
+    - `said`: the most frequent prediction.
+    - `images`: number of images with that prediction, out of `of`.
+    - `surely`: those of them with a probability of `least` or more.
+    """
 
     label: str
     said: str
@@ -107,8 +130,10 @@ class WouldSay(TypedDict):
 
 
 class Finding(TypedDict):
-    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned
-    because of it."""
+    """A finding as a sentence for a person.
+
+    `holds`: a job whose recipe says `"data_report": "hold"` is held because of it.
+    """
 
     kind: FindingKind
     holds: bool
@@ -116,13 +141,16 @@ class Finding(TypedDict):
 
 
 class DataReport(TypedDict, total=False):
-    """What was found, as far as it was looked for. Lists are bounded, counts are whole.
+    """Findings about a batch, as far as they were computed. Lists are bounded, counts are complete.
 
-    `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
-    first 100. `conflicts`: images whose pixels have two classes. `shift`: null where too few images are kept to tell.
-    `would_say`: of new classes, the 100 that are taken for a known one most surely, from at most 1,000 images.
-    `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
-    the job took to look.
+    - `imbalance_ratio`: images of the largest class for one of the smallest.
+    - `few`: classes with fewer than 5 images, the first 100.
+    - `conflicts`: images whose pixels have two classes.
+    - `shift`: null if too few images are retained.
+    - `would_say`: new classes, the 100 that are most surely taken for a known one, from at most
+      1,000 images.
+    - `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images.
+    - `cost_s`: seconds that the analysis took.
     """
 
     balance: dict[str, ClassCount]

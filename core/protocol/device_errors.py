@@ -1,6 +1,7 @@
-"""Error messages of CUDA and its driver: which of them mean that the device, and not the job, is at fault.
+"""Classification of error messages of CUDA and its driver: is the device at fault, or the job?
 
-Without torch: the job process decides the kind of an error by them, and the worker whether to ask the device again.
+The job process uses it to choose the kind of an error, and the worker to decide whether to check
+the device. It does not need torch.
 """
 
 LOST = (
@@ -28,7 +29,10 @@ LOST = (
     "cuda error: device not ready",
     "failed to initialize nvml",
 )
-"""Parts of messages, in lower case, of a device that is missing, broken or does not fit the driver or torch."""
+"""Parts of messages, in lower case, of a device that is missing, broken or incompatible.
+
+The incompatibility can be with the driver or with torch.
+"""
 SUSPECT = (
     "invalid device ordinal",
     "no kernel image is available",
@@ -44,20 +48,21 @@ SUSPECT = (
     "cublas_status_execution_failed",
     "cudnn_status_execution_failed",
 )
-"""Parts of messages, in lower case, that a broken device and a wrong kernel both cause: ask the device itself.
+"""Parts of messages, in lower case, that a broken device and a faulty kernel both cause.
 
-A device-side assert is in neither list: the program's own check failed, which is the job's fault.
+After them, the device must be checked. A device-side assert is in neither list: the program's own
+check failed, which is the job's fault.
 """
 _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 
 def is_device_error(message: str) -> bool:
-    """Tell whether a message is one of a device that is lost, or may be."""
+    """Return whether a message means that a device is lost or may be."""
     return _has(message, LOST) or _has(message, SUSPECT)
 
 
 def is_suspect(message: str) -> bool:
-    """Tell whether a wrong program causes this message too, so that the device may be as good as before."""
+    """Return whether a faulty program also causes this message, so that the device may be sound."""
     return _has(message, SUSPECT) and not _has(message, LOST)
 
 

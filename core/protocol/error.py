@@ -1,4 +1,4 @@
-"""What went wrong: with a request (a problem, RFC 9457), and with a job."""
+"""Errors of a request (a problem, RFC 9457) and of a job."""
 
 from typing import Annotated, NotRequired
 
@@ -10,10 +10,10 @@ from core.protocol.answers.base import ModelRef
 
 
 class JobError(TypedDict):
-    """Why a job ended without its work done.
+    """The reason why a job ended without success.
 
-    `kind`: data, code, memory, disk, time, non-finite, weights, export or lost; `code`: that of a problem, or
-    `job-<kind>`.
+    - `kind`: data, code, memory, disk, time, non-finite, weights, export or lost.
+    - `code`: that of a problem, or `job-<kind>`.
     """
 
     kind: str
@@ -29,21 +29,21 @@ class FieldProblem(TypedDict):
 
 
 class AliasState(TypedDict):
-    """Where an alias stands."""
+    """The version that an alias points to."""
 
     alias: str
     version: int
 
 
 class NamedModel(TypedDict):
-    """One of several models of a name, with its owner's name."""
+    """One of several models with the same name, with its owner's name."""
 
     id: str
     owner: str
 
 
 class FittingBase(TypedDict):
-    """What an uploaded base fits: the query of POST /v1/bases, and a model's fields."""
+    """The architecture and images that an uploaded base fits, and the query of POST /v1/bases."""
 
     architecture: ArchitectureChoice
     image: ImageOut
@@ -51,7 +51,10 @@ class FittingBase(TypedDict):
 
 
 class Problem(TypedDict):
-    """What went wrong and what to do (RFC 9457); what is not required belongs to single kinds of problems."""
+    """An error and what to do about it (RFC 9457).
+
+    Optional fields belong to particular problems.
+    """
 
     type: Annotated[
         str,

@@ -1,5 +1,4 @@
-"""What the worker asks of a process that makes an ONNX graph (`export.json`), and what it leaves behind
-(`result.json`)."""
+"""Input and output of a process that makes an ONNX graph: `export.json` and `result.json`."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,24 +12,27 @@ from core.protocol.manifest import Manifest
 OPSET = 20
 INPUT = "images"
 SINGLE = "probabilities"
-"""The output of a version with one head."""
+"""Name of the output of a version with one head."""
 GRAPH = "model.onnx"
 GRAPH_DATA = "model.onnx.data"
-"""Weights beside a graph that would be too large for one file."""
+"""Name of the file with the weights, if they are too large for the graph's file."""
 
 
 def output_name(task: int | None) -> str:
-    """The name of a head's output; None: the only head."""
+    """Return the name of a head's output; None is the only head."""
     return SINGLE if task is None else f"task_{task}"
 
 
 def sure_name(task: int | None) -> str:
-    """The name of the output that says whether a head's answer is sure."""
+    """Return the name of the output that says whether a head's answer is sure."""
     return "sure" if task is None else f"sure_{task}"
 
 
 class _Strict(Document):
-    """Worker and job process are of one code version: a field that has no name here is a mistake."""
+    """A document without unknown fields.
+
+    Worker and job process have the same code version, so an unknown field is a mistake.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,9 +45,16 @@ class HeldOut(_Strict):
 
 
 class ExportSpec(_Strict):
-    """Export a version. `parts`: those that it answers with; `held_out`: what it is checked on beside noise;
-    `out`: folder for the result; `threads`: of the check; `sure_from`: the probability from which on an answer is
-    sure, null: the graph does not say it.
+    """Specification of an export.
+
+    Attributes:
+        work: the kind of work.
+        manifest: the version's manifest.
+        parts: parts that the version needs for inference.
+        held_out: images that the graph is checked on, in addition to noise.
+        out: folder for the result.
+        threads: threads of the check.
+        sure_from: least probability of a sure answer; None leaves that output out of the graph.
     """
 
     work: Literal["export"]
@@ -67,11 +76,18 @@ class Exporter(Document):
 
 
 class ExportResult(Document):
-    """What was made and how it was checked.
+    """The files of a graph and the result of its check.
 
-    `files`: names in the folder, the graph first. `max_difference`: the largest difference of a probability between
-    the graph in ONNX Runtime and the version in PyTorch, over `images` images of noise and `held_out_images`
-    of the version's tasks, in batches of the sizes `batches`; `tolerance`: what it may be.
+    Attributes:
+        opset: version of ONNX's operators.
+        files: names in the folder, the graph first.
+        max_difference: largest difference of a probability between the graph in ONNX Runtime and
+            the version in PyTorch.
+        tolerance: largest difference that is allowed.
+        batches: sizes of the batches in the check.
+        images: images of noise in the check.
+        held_out_images: images of the version's tasks in the check.
+        exporter: versions of the packages.
     """
 
     opset: int

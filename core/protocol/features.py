@@ -1,13 +1,16 @@
-"""Counts of a version's features beside those of its ancestors, taken when it was made: for its gate and warnings."""
+"""Quality of a version's features, compared with those of its ancestors: for gate and warnings."""
 
 from typing_extensions import TypedDict
 
 
 class FeatureShare(TypedDict):
-    """A linear discriminant on the features of a version and of the ancestor `version`, on the tasks of both.
+    """A linear discriminant on the features of a version and of the ancestor `version`.
 
-    `right` of `images` for the version, `right_before` of `images_before` for the ancestor, among the classes that the
-    ancestor knows. `is_good`: the ancestor's own features have not collapsed, as far as that was counted.
+    It is evaluated on the tasks of both, among the classes that the ancestor knows.
+
+    - `right` of `images`: correct answers for the version.
+    - `right_before` of `images_before`: correct answers for the ancestor.
+    - `is_good`: the ancestor's own features have not collapsed, as far as that was counted.
     """
 
     version: int
@@ -19,7 +22,10 @@ class FeatureShare(TypedDict):
 
 
 class FeatureCount(TypedDict):
-    """The ancestors that were compared, the newest first; `missing`: why there is none, in words."""
+    """The ancestors that were compared, newest first.
+
+    `missing`: why there is none, in words.
+    """
 
     ancestors: list[FeatureShare]
     missing: str | None

@@ -1,15 +1,20 @@
-"""What was measured of a version beside the accuracy matrix. `core.matrix.DEFINITIONS` says what each figure means."""
+"""Measurements of a version beside the accuracy matrix; `core.matrix.DEFINITIONS` defines them."""
 
 from pydantic import Field
 
 from core.protocol.document import Document, Number
 
 Counts = tuple[int, int]
-"""Right answers, and of how many."""
+"""Correct answers, and the number of images."""
 
 
 class UpdateNorm(Document):
-    """Distances from the parent, ≥ 0; `relative` to the norm before, null where that is 0."""
+    """Distances from the parent, ≥ 0.
+
+    Attributes:
+        backbone, head: Euclidean norms of the change.
+        relative: change relative to the norm before; None if that norm is 0.
+    """
 
     backbone: Number
     head: Number | None = None
@@ -17,7 +22,13 @@ class UpdateNorm(Document):
 
 
 class Change(Document):
-    """Images that the version answers rightly and the parent did not, the other way round, and all."""
+    """Changes of answers from the parent to the version.
+
+    Attributes:
+        improved: images that only the version classifies correctly.
+        regressed: images that only the parent classifies correctly.
+        total: all images.
+    """
 
     improved: int
     regressed: int
@@ -25,7 +36,13 @@ class Change(Document):
 
 
 class KnnProbe(Document):
-    """Right answers of the k-NN probe: over all tasks, by task, and of older versions on the new task."""
+    """Correct answers of the k-NN probe.
+
+    Attributes:
+        all: over all tasks.
+        before: of older versions on the new task.
+        tasks: by task.
+    """
 
     all: Counts
     before: dict[str, Counts] = Field(default_factory=dict)
@@ -33,8 +50,12 @@ class KnnProbe(Document):
 
 
 class Baseline(Document):
-    """Right answers of a classifier made of the version's features: on all images, by task, and of the
-    version itself on the same images.
+    """Correct answers of a classifier on the version's features.
+
+    Attributes:
+        all: on all images.
+        own: of the version itself on the same images.
+        tasks: by task.
     """
 
     all: Counts
@@ -43,7 +64,14 @@ class Baseline(Document):
 
 
 class Checkpoint(Document):
-    """A point of the ADP curve: the state that was the best validated by `step`, and its accuracy by task."""
+    """A point of the ADP curve.
+
+    Attributes:
+        accuracy: accuracy by task of the state that was the best validated by `step`.
+        best_step: step of that state.
+        step: step of the point.
+        validation: validation accuracy of that state.
+    """
 
     accuracy: dict[str, Number]
     best_step: int
@@ -52,14 +80,19 @@ class Checkpoint(Document):
 
 
 class Adp(Document):
-    """Anytime Deployment Performance: the mean by task, and the curve in rising `step`."""
+    """Anytime Deployment Performance.
+
+    Attributes:
+        mean: mean by task.
+        curve: points in rising order of `step`.
+    """
 
     mean: dict[str, Number]
     curve: list[Checkpoint]
 
 
 class LossRise(Document):
-    """The loss of an earlier task: the rise that was predicted, and its values before and after."""
+    """The loss of an earlier task: its predicted rise, and its values before and after."""
 
     after: Number | None = None
     before: Number | None = None
@@ -67,7 +100,13 @@ class LossRise(Document):
 
 
 class Forecast(Document):
-    """The rise of the earlier tasks' mean loss: predicted by the method, and measured where it could be."""
+    """The rise of the earlier tasks' mean loss.
+
+    Attributes:
+        measured: rise on held-out images, where it could be measured.
+        predicted: rise predicted by the method.
+        tasks: losses by task.
+    """
 
     measured: Number | None = None
     predicted: Number | None = None
@@ -75,14 +114,25 @@ class Forecast(Document):
 
 
 class Rollback(Document):
-    """Sum of OLOR's shares over a task's steps, ≥ 0: of the first layer that moves, and the mean over layers."""
+    """Sum of OLOR's shares over a task's steps, ≥ 0.
+
+    Attributes:
+        first: of the first layer that moves.
+        mean: mean over layers.
+    """
 
     first: Number
     mean: Number
 
 
 class CalibrationBin(Document):
-    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+    """Held-out images with similar probabilities.
+
+    Attributes:
+        images: number of images.
+        probability: mean probability of their answers.
+        right: number of correct answers.
+    """
 
     images: int
     probability: float
@@ -90,7 +140,13 @@ class CalibrationBin(Document):
 
 
 class CoveragePoint(Document):
-    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+    """The surest answers on held-out images.
+
+    Attributes:
+        probability: least probability among them.
+        images: number of images.
+        right: number of correct answers.
+    """
 
     probability: float
     images: int
@@ -98,11 +154,16 @@ class CoveragePoint(Document):
 
 
 class Calibration(Document):
-    """Calibration on held-out images, each answered with a temperature that it has no part in.
+    """Calibration on held-out images, with temperatures that were not fitted to the same images.
 
-    `error`: expected calibration error without what chance adds, so around 0, also below, where nothing is off;
-    `low`, `high`: its 95 % interval; `raw`: with what chance adds. `bins`: by rising probability. `curve`: from the
-    surest answers on.
+    Attributes:
+        error: expected calibration error minus the part due to chance. Without miscalibration it is
+            around 0 and may be negative.
+        low, high: 95 % interval of `error`.
+        raw: error with the part due to chance.
+        images: number of images.
+        bins: bins of rising probability.
+        curve: points from the surest answers on.
     """
 
     error: float
@@ -115,10 +176,12 @@ class Calibration(Document):
 
 
 class Figures(Document):
-    """All of them; null or absent where one is not known.
+    """All figures of a version; None or absent where one is not known.
 
-    `baseline_later`: task → row of the head → images of the task that `baseline_lda` answers wrongly, and rightly among
-    the classes before that row: beside a version that knew these alone.
+    Attributes:
+        baseline_later: task → row of the head → number of images of the task. `baseline_lda`
+            classifies them wrongly, but correctly among the classes before that row. This allows a
+            comparison with a version that knew only those classes.
     """
 
     update_norm: UpdateNorm | None = None

@@ -1,4 +1,4 @@
-"""A gate: what a version must show before `production` moves to it, and the verdict on one version."""
+"""The gate: limits that a version must meet before `production` moves to it, and the verdict."""
 
 from typing import Literal, NotRequired
 
@@ -15,13 +15,16 @@ Limit = Literal[
     "min_coverage",
 ]
 ImageCheck = Literal["forgotten", "confused", "class_lost", "drifted", "learned_nothing"]
-"""Checks beside other versions, image by image; the limit of each is a share of images."""
+"""Checks against other versions, image by image. The limit of each is a share of images."""
 Check = Literal[ImageCheck, "features_collapsed"]
-"""All checks beside other versions."""
+"""All checks against other versions."""
 
 
 class GateLimits(TypedDict, total=False):
-    """The limits that a request sets; null: not asked. `checks` sets those of all checks beside production."""
+    """The limits that a request sets; null: no limit.
+
+    `checks` sets those of all checks against production.
+    """
 
     checks: Literal["on", "off"] | None
 
@@ -40,7 +43,7 @@ class GateLimits(TypedDict, total=False):
 
 
 class GateOut(TypedDict):
-    """A model's gate: its limits; null: not asked. GateIn says what each of them means."""
+    """A model's gate: its limits; null: no limit. `GateIn` defines each of them."""
 
     max_forgetting: float | None
     min_new_task: float | None
@@ -57,7 +60,10 @@ class GateOut(TypedDict):
 
 
 class CheckPicture(TypedDict):
-    """A held-out image that was answered right before and is answered wrong now; `image`: its address."""
+    """A held-out image that was classified correctly before and is classified wrongly now.
+
+    `image`: its resource path.
+    """
 
     task: int
     index: int
@@ -68,21 +74,28 @@ class CheckPicture(TypedDict):
 
 
 class GateCheck(TypedDict):
-    """What one check found.
+    """The result of one check.
 
-    `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
-    asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
-    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit
-    the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
-    `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
-    wrong.
+    - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
+    - `limit`: null if there is no limit.
 
-    The checks `forgotten`, `confused`, `class_lost`, `drifted` and `learned_nothing` add `detail`, a sentence on what
-    was compared; `positive`, images that this version alone answers right; `p`, of McNemar's exact one-sided test, for
-    the worst of several tasks times their number;
-    `classes`, the worst ones; `tasks` that drifted; and a few `pictures` of a check that failed. `features_collapsed`
-    has `detail`, `images` and `against`: of a check that failed the last good version. `not_measured`: why nothing was
-    compared, in words; then `value` is null and the check passes.
+    Fields of particular checks:
+
+    - `lost_tasks`: `value` counts the `tasks` that the version was not taught, and `classes` names
+      the classes that it therefore cannot predict.
+    - `parent_rolled_back`: `value` is the version's parent, `limit` the version that the lineage
+      continues from.
+    - `max_negative_flips`: the version was compared on `images` images with the version `against`,
+      in production at that time. `negative` of them are classified correctly only by that version.
+    - `forgotten`, `confused`, `class_lost`, `drifted`, `learned_nothing`: `detail` describes the
+      comparison in a sentence. `positive` counts the images that only this version classifies
+      correctly. `p` is that of McNemar's exact one-sided test, for the worst of several tasks times
+      their number. `classes` are the worst ones, `tasks` those that drifted, and `pictures` has a
+      few images of a check that failed.
+    - `features_collapsed`: has `detail`, `images` and `against`, which for a failed check is the
+      last good version.
+
+    `not_measured` says why nothing was compared; then `value` is null and the check passes.
     """
 
     name: str
@@ -102,22 +115,23 @@ class GateCheck(TypedDict):
 
 
 class Visibility(Visible):
-    """Losses that the held-out images of earlier tasks can show; `detail` says so in a sentence."""
+    """Losses that the held-out images of earlier tasks can reveal; `detail` describes them."""
 
     detail: str
 
 
 class Overruled(TypedDict):
-    """The key that put a held version in production (null: none was needed), and why."""
+    """The key that put a held version in production (null: none was needed), and the reason."""
 
     key: str | None
     reason: str | None
 
 
 class Verdict(TypedDict):
-    """The judgement of a version by its gate; `overruled` where a person promoted it against its checks.
+    """The verdict of a version's gate.
 
-    `visible`: the losses that the checks could have seen; absent where none of them compares images.
+    - `overruled`: set if a person promoted the version against its checks.
+    - `visible`: losses that the checks could have detected; absent if none of them compares images.
     """
 
     passed: bool

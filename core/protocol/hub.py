@@ -1,4 +1,4 @@
-"""What the worker and the process that downloads weights say to each other: one JSON object a line."""
+"""Messages between the worker and the process that downloads weights: one JSON object a line."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,8 +7,14 @@ from core.protocol.document import Document
 
 
 class DownloadAsked(Document):
-    """Download the file of that name of a repository's newest commit, of at most `max_bytes`, into
-    `folder`."""
+    """A request to download a file of a repository's newest commit.
+
+    Attributes:
+        repository: the repository's name.
+        file: name of the file.
+        folder: folder for the download.
+        max_bytes: largest size of the file.
+    """
 
     repository: str
     file: str
@@ -17,7 +23,12 @@ class DownloadAsked(Document):
 
 
 class DownloadBegun(Document):
-    """The file that grows, and the bytes that it will have."""
+    """A download that has begun.
+
+    Attributes:
+        path: the growing file.
+        bytes: its final size.
+    """
 
     event: Literal["begun"] = "begun"
     path: Path
@@ -25,7 +36,12 @@ class DownloadBegun(Document):
 
 
 class Downloaded(Document):
-    """The file is whole and has the digest that the Hub names. revision: the commit that it is from."""
+    """A complete file with the digest that the Hub states.
+
+    Attributes:
+        path: the file.
+        revision: the commit that it comes from.
+    """
 
     event: Literal["downloaded"] = "downloaded"
     path: Path
@@ -33,8 +49,12 @@ class Downloaded(Document):
 
 
 class DownloadFailed(Document):
-    """`kind`: weights (another attempt changes nothing by itself), disk (it is full) or code; `detail`: a
-    sentence."""
+    """A failed download.
+
+    Attributes:
+        kind: weights (another attempt alone does not help), disk (it is full) or code.
+        detail: a sentence.
+    """
 
     event: Literal["failed"] = "failed"
     kind: Literal["weights", "disk", "code"]

@@ -1,4 +1,4 @@
-"""What a job process says while it runs: JSON lines, each with its kind as `event`."""
+"""Messages of a running job process: JSON lines, each with its kind as `event`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from core.protocol.document import Document, Number
 
 
 class _Event(Document):
-    """`event` is the kind; each kind gives it a value."""
+    """Base of all events. `event` is the kind, which each subclass defines."""
 
     event: str
 
@@ -18,20 +18,27 @@ class _Event(Document):
         return {"event": self.event, **self.content()}
 
     def content(self) -> dict[str, Any]:
-        """What it says beside its kind, as the job's events show it."""
+        """Return the fields beside the kind, as the job's events have them."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 
 class PhaseEvent(_Event):
-    """A phase begins: inspect, measure, train, consolidate, evaluate."""
+    """Begin of a phase: inspect, measure, train, consolidate or evaluate."""
 
     event: Literal["phase"] = "phase"
     phase: str
 
 
 class ProgressEvent(_Event):
-    """How far a phase is: epoch (from 1) of `epochs`, step of `total_steps`, images so far, mean loss since
-    the last."""
+    """Progress of a phase.
+
+    Attributes:
+        phase: the phase.
+        epoch: number from 1, of `epochs`.
+        step: step, of `total_steps`.
+        images: images so far.
+        loss: mean loss since the last report.
+    """
 
     event: Literal["progress"] = "progress"
     phase: str
@@ -44,7 +51,7 @@ class ProgressEvent(_Event):
 
 
 class MetricEvent(_Event):
-    """A number that was measured; `data` says of what. Null where it is not known."""
+    """A measured number, or None if it is not known; `data` describes its subject."""
 
     event: Literal["metric"] = "metric"
     name: str
@@ -54,7 +61,7 @@ class MetricEvent(_Event):
 
 
 class LogEvent(_Event):
-    """A sentence for a person; level info or warning."""
+    """A sentence for a person; `level` is info or warning."""
 
     event: Literal["log"] = "log"
     level: str
@@ -62,16 +69,19 @@ class LogEvent(_Event):
 
 
 class DataEvent(_Event):
-    """What was found in the images of the batch, before they are learned."""
+    """Findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
     report: DataReport
 
 
 class SnapshotEvent(_Event):
-    """A snapshot folder is whole, and where in the run it was taken.
+    """A complete snapshot folder, and the position in the run where it was taken.
 
-    cost_s: seconds for which training waited for it.
+    Attributes:
+        path: the folder.
+        stage, epoch, step: the position.
+        cost_s: seconds for which training waited for the snapshot.
     """
 
     event: Literal["snapshot"] = "snapshot"
@@ -83,42 +93,47 @@ class SnapshotEvent(_Event):
 
 
 class BestEvent(_Event):
-    """There is a better validated state than before: of step `step`."""
+    """A new best validated state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
 class AnytimeEvent(_Event):
-    """The folder of the best validated state is whole."""
+    """A complete folder with the best validated state."""
 
     event: Literal["anytime"] = "anytime"
     path: Path
 
 
 class AliveEvent(_Event):
-    """Nothing new, after work that takes long."""
+    """A sign of life during long work, without news."""
 
     event: Literal["alive"] = "alive"
 
 
 class StoppedEvent(_Event):
-    """The run ends as asked, after its snapshot."""
+    """The end of a run as requested, after its snapshot."""
 
     event: Literal["stopped"] = "stopped"
 
 
 class DoneEvent(_Event):
-    """The result folder is whole."""
+    """A complete result folder."""
 
     event: Literal["done"] = "done"
     path: Path
 
 
 class ErrorEvent(_Event):
-    """The run failed; kind data, data-held, memory, disk, device, non-finite, export or code.
+    """The failure of a run.
 
-    peak_bytes, free_bytes: of a run that ran out of memory, the most that it held and what was free at its end.
+    Attributes:
+        kind: data, data-held, memory, disk, device, non-finite, export or code.
+        message: the error message.
+        traceback: the traceback, or "".
+        peak_bytes: most memory that the run used, if it ran out of memory.
+        free_bytes: memory that was free at that time.
     """
 
     event: Literal["error"] = "error"
@@ -130,18 +145,18 @@ class ErrorEvent(_Event):
 
 
 LastEvent = DoneEvent | StoppedEvent | ErrorEvent
-"""After it nothing comes."""
+"""The last event of a run."""
 RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataEvent
-"""What becomes a row of the job's events; what was found in the images, part of its task's report."""
+"""Events that become rows of the job's events. `DataEvent` becomes part of its task's report."""
 JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
 
 _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])
 
 
 def event_of(line: bytes) -> JobEvent:
-    """The event of a JSON line.
+    """Parse the event of a JSON line.
 
     Raises:
-        pydantic.ValidationError: it is none.
+        pydantic.ValidationError: the line is not an event.
     """
     return _EVENTS.validate_json(line)

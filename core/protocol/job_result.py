@@ -1,4 +1,4 @@
-"""What a job process leaves behind, in `result.json` beside its parts: a result, or the best validated state so far."""
+"""Results of a job process in `result.json`: a finished one, or the best validated state so far."""
 
 from typing import Literal
 
@@ -19,12 +19,19 @@ class ResultPart(Document):
 
 
 Measured = Literal["base", "parent", "new"]
-"""Which version was measured: version 0, the one that the task continues, or what the job has learned."""
+"""The measured version: version 0, the one that the task continues, or the one just learned."""
 
 
 class MeasuredCell(Document):
-    """One cell of the accuracy matrix: a version on the held-out part of a task; `per_class`: label →
-    [correct, total]."""
+    """One cell of the accuracy matrix: a version on the held-out part of a task.
+
+    Attributes:
+        version: the version.
+        task: number of the task.
+        correct: images classified correctly.
+        total: all images.
+        per_class: label → [correct, total].
+    """
 
     version: Measured
     task: int
@@ -34,7 +41,7 @@ class MeasuredCell(Document):
 
 
 class AnswersFile(Document):
-    """What a version said of a task's held-out images, as a file of the result's folder: see core.store.answers."""
+    """A version's answers on a task's held-out images, as a file of the result's folder."""
 
     version: Measured
     task: int
@@ -49,7 +56,11 @@ class FeaturesFile(Document):
 
 
 class LearnedNetwork(Document):
-    """What is needed to build a network again, and to know how it was made; `steps` of training."""
+    """The information to rebuild a network and to know how it was made.
+
+    Attributes:
+        steps: training steps.
+    """
 
     parts: list[ResultPart] = Field(default_factory=list)
     classes: list[str]
@@ -69,8 +80,17 @@ class AnytimeResult(LearnedNetwork):
 
 
 class JobResult(LearnedNetwork, Figures):
-    """All that a finished job says. trainable, parameters: how many numbers; images: of the training; totals: a file
-    that stands for the sums and features of all tasks in the next job."""
+    """The result of a finished job.
+
+    Attributes:
+        results: cells of the accuracy matrix.
+        answers: answers of versions on held-out images.
+        held_out_features: features of held-out images.
+        totals: file with the sums and features of all tasks, for the next job.
+        trainable, parameters: numbers of parameters.
+        images: images of the training.
+        warnings: sentences for a person.
+    """
 
     results: list[MeasuredCell]
     answers: list[AnswersFile] = Field(default_factory=list)

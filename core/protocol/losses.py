@@ -1,11 +1,16 @@
-"""Losses of a version beside the one in production, counted image by image when it was made: for its gate."""
+"""Losses of a version relative to the one in production, counted per image when it was made.
+
+The gate uses them.
+"""
 
 from typing_extensions import TypedDict
 
 
 class LostImage(TypedDict):
-    """A held-out image that was answered right before and is answered wrong now; `index`: in its task's held-out
-    part."""
+    """A held-out image that was classified correctly before and is classified wrongly now.
+
+    `index`: position in its task's held-out part.
+    """
 
     task: int
     index: int
@@ -15,9 +20,9 @@ class LostImage(TypedDict):
 
 
 class ClassLoss(TypedDict):
-    """Counts of a class: its images, those that were right before, that turned wrong, and that turned right.
+    """Counts of a class: images, and those correct before, turned wrong, and turned correct.
 
-    `task`: in the task scenario, where each task has classes of its own.
+    `task`: set in the task scenario, where each task has its own classes.
     """
 
     label: str
@@ -29,10 +34,12 @@ class ClassLoss(TypedDict):
 
 
 class LossCount(TypedDict):
-    """Counts of one comparison: images that turned wrong (`negative`) and right (`positive`).
+    """Counts of one comparison: images that turned wrong (`negative`) and correct (`positive`).
 
-    `against`: the version that was compared with. `classes`: the worst first; `pictures`: a few images that turned
-    wrong. `missing`: why nothing was compared, in words; then all counts are 0.
+    - `against`: the version compared with.
+    - `classes`: the worst first.
+    - `pictures`: a few images that turned wrong.
+    - `missing`: why nothing was compared, in words; then all counts are 0.
     """
 
     against: int | None
@@ -45,7 +52,7 @@ class LossCount(TypedDict):
 
 
 class TaskLoss(TypedDict):
-    """Counts of one task beside the best of the last versions."""
+    """Counts of one task in comparison with the best of the last versions."""
 
     task: int
     against: int
@@ -55,15 +62,21 @@ class TaskLoss(TypedDict):
 
 
 class DriftCount(LossCount):
-    """Counts by task, the least probable first; `compared`: how many tasks there are."""
+    """Counts by task, the least probable first.
+
+    `compared`: number of tasks that were compared.
+    """
 
     tasks: list[TaskLoss]
     compared: int
 
 
 class Visible(TypedDict):
-    """Losses that the compared images can show: `loss`, the smallest share of lost images that is seen in 95 of 100
-    cases (null: none); with `more` images it would be `then` (null: no number of them helps)."""
+    """Losses that the compared images can reveal.
+
+    - `loss`: smallest share of lost images that is detected in 95 of 100 cases; null: none.
+    - `then`: that share with `more` further images; null: no number of them helps.
+    """
 
     images: int
     loss: float | None
@@ -72,9 +85,10 @@ class Visible(TypedDict):
 
 
 class Losses(TypedDict):
-    """All comparisons of a version: with production on earlier tasks, and on the batch's own held-out images.
+    """Comparisons of a version: with production on earlier tasks, and on the batch's own images.
 
-    `new`: the batch's images of new classes, of which `positive` are right; `known`: its images of known classes.
+    - `new`: the batch's held-out images of new classes, of which `positive` are correct.
+    - `known`: its held-out images of known classes.
     """
 
     forgotten: LossCount

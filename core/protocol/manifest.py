@@ -1,4 +1,4 @@
-"""A manifest: what a version is made of, and everything that it was made from. Immutable once stored."""
+"""The manifest of a version: its parts and everything it was made from. Immutable once stored."""
 
 from typing import Literal
 
@@ -11,8 +11,13 @@ from core.protocol.recipe import Recipe
 
 
 class MadeBy(Document):
-    """The method that made a version: its hyper-parameters, what its state has in JSON by type of part, and the types
-    of state that it reads to answer.
+    """The method that made a version.
+
+    Attributes:
+        hyper: hyper-parameters.
+        name: name of the method.
+        predicts_with: types of state that it reads for inference.
+        state: its state in JSON, by type of part.
     """
 
     hyper: dict[str, JsonValue] = Field(default_factory=dict)
@@ -22,18 +27,22 @@ class MadeBy(Document):
 
 
 class Datasets(Document):
-    """sha256 of the dataset's parts; null for one that there is not."""
+    """sha256 of the dataset's parts; None for a part that does not exist."""
 
     train: str | None = None
     held_out: str | None = None
 
 
 class Environment(Document):
-    """Conditions besides its inputs that the numbers of a run depend on. Versions older than a field lack it.
+    """Conditions besides its inputs that the numbers of a run depend on.
 
-    precision: format of forward passes in training, float32 or bfloat16. deterministic: whether only kernels that give
-    the same bits each time were asked for; nondeterministic: operations that have none, by torch's names.
-    devices: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
+    Versions older than a field lack it.
+
+    Attributes:
+        precision: format of forward passes in training, float32 or bfloat16.
+        deterministic: whether only kernels that give the same bits each time were requested.
+        nondeterministic: operations without such a kernel, by torch's names.
+        devices: kinds of devices in order, if the run was continued on another kind.
     """
 
     cpu_capability: str
@@ -47,20 +56,33 @@ class Environment(Document):
 
 
 STATISTICS = "statistics"
-"""Type of the parts that hold sums of one task each: a version stores those of its own task alone."""
+"""Type of the parts with sums of one task. A version stores those of its own task only."""
 FEATURES = "features"
-"""Type of the parts that hold features of one task's training images: `features.3` those that later jobs read,
-`features.3.rest` the others. They go with the task's data."""
+"""Type of the parts with features of one task's training images.
+
+`features.3` are those that later jobs read, `features.3.rest` the others. They are deleted with the
+task's data.
+"""
 PER_TASK = (STATISTICS, FEATURES)
-"""Types of which a version stores its own task's parts alone; their tensors are named `<task>.<name>`."""
+"""Types of which a version stores only its own task's parts; tensors are named `<task>.<name>`."""
 TOTALS = "totals"
-"""State that sums up the parts above of all tasks so far: no part of a version, see `core.work.totals`."""
+"""State that sums up the parts above over all tasks so far.
+
+It is not a part of a version; see `core.work.totals`.
+"""
 REST = "rest"
-"""Of a task's tensors and parts those that no later job reads: `<task>.rest.<name>`."""
+"""Tensors and parts of a task that no later job reads: `<task>.rest.<name>`."""
 
 
 class StoredPart(Document):
-    """A safetensors blob of a version: its name, its type (backbone, head, buffer …), sha256 and bytes."""
+    """A safetensors blob of a version.
+
+    Attributes:
+        name: name of the part.
+        type: backbone, head, buffer ….
+        sha256: digest of the blob.
+        bytes: size of the blob.
+    """
 
     name: str
     type: str
@@ -69,17 +91,24 @@ class StoredPart(Document):
 
 
 class RandomStart(Document):
-    """Where weights without a blob come from: `kind` is random; drawn from `seed`."""
+    """Origin of weights without a blob: `kind` is random, and they are drawn from `seed`."""
 
     kind: str
     seed: int
 
 
 class BaseOrigin(Document):
-    """What a model began from: an uploaded base (`id`, `sha256`), another model's version (`model`,
-    `version`), or pretrained weights: their `name`, where they are from (`repository`, and its commit
-    `revision`, null where they were brought by hand), `licence` as their publisher names it, `sha256` and
-    `bytes` of the file.
+    """Origin of a model's base.
+
+    Attributes:
+        id: an uploaded base.
+        sha256: digest of its file.
+        model, version: another model's version.
+        name: name of pretrained weights.
+        repository: origin of pretrained weights.
+        revision: commit of the repository; None if a person provided the weights.
+        licence: licence as the publisher names it.
+        bytes: size of the file.
     """
 
     id: str | None = None
@@ -94,14 +123,14 @@ class BaseOrigin(Document):
 
 
 class Validated(Document):
-    """Images of the validation part: answered rightly, and all."""
+    """Images of the validation part: those classified correctly, and all."""
 
     correct: int
     total: int
 
 
 class AnytimeState(Document):
-    """An unfinished state of a job: how many steps it was trained for, and what it was chosen by."""
+    """An unfinished state of a job: the number of training steps, and its validation."""
 
     job: str
     step: int
@@ -112,11 +141,11 @@ TemperatureSource = Literal["held-out", "left-out", "parent", "none"]
 
 
 class Temperature(Document):
-    """The divisor of logits that makes their softmax a probability; 1 from `source` none: nothing
-    was measured.
+    """The divisor of logits that makes their softmax a probability.
 
-    It was fitted to `images` that the version did not learn from: held out, or each answered by the version without
-    it (left-out); or the parent's was taken (`images` null).
+    `source` none means 1, because nothing was measured. Otherwise it was fitted to `images` that
+    the version did not learn from: held-out ones, or images each classified without its own
+    contribution (left-out). It can also be the parent's (`images` is None).
     """
 
     value: float
@@ -125,13 +154,18 @@ class Temperature(Document):
 
 
 class Manifest(Document):
-    """What a version, or an anytime state (`version` null), is made of and from.
+    """The contents and origin of a version, or of an anytime state (`version` is None).
 
-    Version 0 has neither recipe, method nor what was measured. Figures are null here: they are rows
-    (`core.db.measurements`). In the order in which they are written:
+    Version 0 has no recipe, no method and no measurements. Figures are None here, because they are
+    rows (`core.db.measurements`). The order of the fields is the order in which they are written.
 
-    tasks: that it was taught, in order. classes: of its one head; heads: of the task scenario. network: null for the
-    architecture's own. trainable, parameters: how many numbers; steps, images: of the training.
+    Attributes:
+        tasks: tasks that the version was taught, in order.
+        classes: classes of its one head.
+        heads: heads in the task scenario.
+        network: None for the architecture's own network.
+        trainable, parameters: numbers of parameters.
+        steps, images: numbers of the training.
     """
 
     format: int = 1
@@ -178,9 +212,9 @@ class Manifest(Document):
 
     @property
     def divisor(self) -> float:
-        """Return the divisor of logits; 1 in versions from before there was a temperature."""
+        """The divisor of logits; 1 in versions older than temperatures."""
         return 1.0 if self.temperature is None else self.temperature.value
 
     def head_of(self, task: int) -> Head | None:
-        """The head of a task; None where there is none."""
+        """Return the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

@@ -1,7 +1,8 @@
-"""What a person sends of a recipe or an architecture: any JSON object, until `core.recipe` has checked it.
+"""Recipe patches and architectures of requests: JSON objects until `core.recipe` checks them.
 
-`/openapi.json` names the fields that it may have all the same. They are not checked where the body is read, since the
-catalogue alone knows what is allowed, and says it in words for people.
+`/openapi.json` still lists the fields that they may have. They are not checked when the body is
+parsed, because only the catalogue knows what is allowed, and `core.recipe` words the errors for
+people.
 """
 
 from typing import Annotated, Any
@@ -16,9 +17,10 @@ from core.protocol.answers.recipe import RecipeOut
 
 
 class _ShownAs:
-    """Marks a type whose JSON Schema is that of another, or of a merge patch of it (RFC 7396).
+    """Marker of a type whose JSON Schema is that of another type, or of its merge patch (RFC 7396).
 
-    In a patch any field may be left out, or null, which resets it; a method may be a string, its name.
+    In a patch, any field may be missing, or null, which resets it; a method may be a string, its
+    name.
     """
 
     def __init__(self, shape: Any, patch: bool = False) -> None:
@@ -32,10 +34,10 @@ class _ShownAs:
 
 
 def _patch_of(shape: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-    """The JSON Schema of a merge patch of objects of this one, through references and alternatives."""
+    """Return the JSON Schema of a merge patch, through references and alternatives."""
     shape = {key: value for key, value in handler.resolve_ref_schema(shape).items() if key != "required"}
     if "anyOf" in shape:
-        shape["anyOf"] = [_patch_of(one, handler) for one in shape["anyOf"]]
+        shape["anyOf"] = [_patch_of(alternative, handler) for alternative in shape["anyOf"]]
     if "properties" in shape:
         fields = {name: _patch_of(field, handler) for name, field in shape["properties"].items()}
         shape["properties"] = {name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()}

@@ -1,4 +1,4 @@
-"""Pretrained weights by name, as their publisher describes them, and the table in which they are kept."""
+"""Pretrained weights by name, as their publisher describes them, and the table that lists them."""
 
 from typing import Literal
 
@@ -15,16 +15,19 @@ class Pretrained(Document):
 
     Attributes:
         name: architecture and weights as timm names them, such as `resnet18.a1_in1k`.
-        repository: on the Hub, such as `timm/resnet18.a1_in1k`; empty where there is none.
-        licence: as the publisher names it, such as `apache-2.0`; empty where none is named.
-        size: pixels a side of the images that they were learned on; channels: of those images.
-        mean, std: of each channel's values in [0, 1].
-        interpolation: how images are resized.
-        crop: the share of the resized image's shorter side that the centre crop keeps, in (0, 1].
-        parameters: of the backbone without its classifier.
-        activations: float32 values that a backward pass needs of one image of `size`; widest: of one layer.
-        step: other sizes are multiples of it; 0: there are none. smallest: of the other sizes.
-        resized_by: timm's argument for another size; empty: it needs none.
+        repository: repository on the Hub, such as `timm/resnet18.a1_in1k`; empty if there is none.
+        licence: licence as the publisher names it, such as `apache-2.0`; empty if it names none.
+        size: pixels a side of the training images.
+        channels: channels of the training images.
+        mean, std: statistics of each channel's values in [0, 1].
+        interpolation: resampling filter of images.
+        crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1].
+        parameters: number of parameters of the backbone, without its classifier.
+        activations: float32 values that a backward pass needs for one image of `size`.
+        widest: float32 values of the widest layer.
+        step: other sizes are multiples of it; 0 if there are no other sizes.
+        smallest: smallest of the other sizes.
+        resized_by: timm's argument for another size; empty if it needs none.
     """
 
     name: str
@@ -44,18 +47,18 @@ class Pretrained(Document):
     resized_by: ResizedBy
 
     def takes(self, size: int) -> bool:
-        """Whether the network takes images of `size` pixels a side."""
-        other = bool(self.step) and size >= self.smallest and size % self.step == 0
-        return size == self.size or other
+        """Return whether the network takes images of `size` pixels a side."""
+        is_other_size = bool(self.step) and size >= self.smallest and size % self.step == 0
+        return size == self.size or is_other_size
 
     def arguments(self, size: int) -> dict[str, bool | int]:
-        """What timm's `create_model` is told for images of `size` pixels a side."""
+        """Return the arguments of timm's `create_model` for images of `size` pixels a side."""
         if size == self.size or not self.resized_by:
             return {}
         return {self.resized_by: True if self.resized_by == "dynamic_img_size" else size}
 
     def sizes(self) -> str:
-        """In words, the sizes that it takes."""
+        """Return the sizes that the network takes, in words."""
         if not self.step:
             return f"{self.size} pixels alone"
         multiples = "" if self.step == 1 else f" in multiples of {self.step}"
@@ -63,7 +66,7 @@ class Pretrained(Document):
 
 
 class PretrainedRow(TypedDict):
-    """The same without its name, as the catalogue and the table hold it."""
+    """Pretrained weights without their name, as in the catalogue and the table."""
 
     repository: str
     licence: str
@@ -82,12 +85,12 @@ class PretrainedRow(TypedDict):
 
 
 class PretrainedTable(TypedDict):
-    """All weights by name, and those that cannot be used by name, with the reason."""
+    """All weights by name, and those that cannot be used, with the reason."""
 
     weights: dict[str, PretrainedRow]
     refused: dict[str, str]
 
 
 def pretrained_of(name: str, row: PretrainedRow) -> Pretrained:
-    """A row with its name."""
+    """Return the weights of a row with their name."""
     return Pretrained(name=name, **row)

@@ -1,4 +1,4 @@
-"""A snapshot of a running job: what its JSON file says, and how the job's row names it and the best state so far."""
+"""A snapshot of a running job, and the references to stored states in the job's row."""
 
 from pydantic import Field, JsonValue
 
@@ -9,7 +9,15 @@ from core.protocol.recipe import Recipe
 
 
 class Position(Document):
-    """Where a run is. `batch`: batches done in this epoch; `step`: optimizer steps done in this task."""
+    """Position in a run.
+
+    Attributes:
+        stage: stage of the run.
+        epoch: epoch of the stage.
+        batch: batches done in this epoch.
+        step: optimizer steps done in this task.
+        images: images so far.
+    """
 
     stage: int
     epoch: int
@@ -19,7 +27,7 @@ class Position(Document):
 
 
 class BestState(Document):
-    """The best validated state: right answers, and when it was; -1 before the first."""
+    """The best validated state: its correct answers and its step and epoch; -1 before the first."""
 
     correct: int
     step: int
@@ -27,21 +35,25 @@ class BestState(Document):
 
 
 class ValidationState(Document):
-    """What validation goes on from besides the best state's tensors."""
+    """State of the validation to resume from, besides the best state's tensors."""
 
     best: BestState
     curve: list[Checkpoint]
 
 
 class LossState(Document):
-    """The sum of losses since the last report, and of how many steps."""
+    """The sum of losses since the last report, and the number of steps."""
 
     sum: Number
     steps: int
 
 
 class LoopState(Document):
-    """What the training loop goes on from besides tensors; `state`: the method's JSON by type of part."""
+    """State of the training loop to resume from, besides tensors.
+
+    Attributes:
+        state: the method's JSON by type of part.
+    """
 
     position: Position
     state: dict[str, dict[str, JsonValue]]
@@ -50,8 +62,12 @@ class LoopState(Document):
 
 
 class SnapshotDocument(LoopState):
-    """`snapshot.json`: whose snapshot it is, the loop's state, and what was said until then. `number`: from 1
-    in a run. devices: kinds of devices that the run was trained on so far, in order; empty in older snapshots."""
+    """`snapshot.json`: the task, the loop's state, and the results so far.
+
+    Attributes:
+        number: number in the run, from 1.
+        devices: kinds of devices that the run used so far, in order; empty in older snapshots.
+    """
 
     task: int
     number: int
@@ -62,10 +78,14 @@ class SnapshotDocument(LoopState):
 
 
 class StoredState(Document):
-    """A state of a job in the store: `key` is the prefix of its files, `files` has [sha256, bytes] by name.
+    """A state of a job in the store.
 
-    fence, number: of the attempt that stored it, and which of its states it is. origin: what made it
-    (`core.work.snapshots`).
+    Attributes:
+        key: prefix of its files.
+        files: name → [sha256, bytes].
+        fence: fence of the attempt that stored it.
+        number: number among the attempt's states.
+        origin: digest of what the state depends on (`core.work.snapshots`).
     """
 
     key: str
@@ -81,7 +101,7 @@ class StoredState(Document):
 
 
 class StoredSnapshot(StoredState):
-    """`Job.snapshot`; stage, epoch and step say where in the run it was taken."""
+    """The value of `Job.snapshot`; `stage`, `epoch` and `step` are the position in the run."""
 
     stage: int | None = None
     epoch: int | None = None
@@ -89,7 +109,12 @@ class StoredSnapshot(StoredState):
 
 
 class StoredAnytime(StoredState):
-    """`Job.anytime`: the best validated state so far; of step `step`, with `correct` right answers."""
+    """The value of `Job.anytime`: the best validated state so far.
+
+    Attributes:
+        step: steps of training.
+        correct: correct answers in the validation.
+    """
 
     step: int
     correct: int

@@ -1,11 +1,13 @@
-"""What models and owners have, in rows and bytes; an owner's is stored in his row."""
+"""Usage of models and owners in rows and bytes. An owner's usage is stored in its row."""
 
 from typing_extensions import TypedDict
 
 
 class ModelBytes(TypedDict):
-    """Bytes in the store: parts of versions, archives that wait, kept datasets with what versions answered on them, and
-    downloads that were made.
+    """Bytes in the store.
+
+    They comprise parts of versions, waiting archives, retained datasets with the versions' answers
+    on them, and downloads.
     """
 
     versions: int
@@ -15,14 +17,14 @@ class ModelBytes(TypedDict):
 
 
 class OwnerBytes(ModelBytes):
-    """Sums over an owner's models, his uploaded bases, and his uploads that no task has taken yet."""
+    """Sums over an owner's models, uploaded bases, and uploads that no task has used yet."""
 
     bases: int
     uploads: int
 
 
 class ModelCounts(TypedDict):
-    """Rows of a model; `jobs` by state."""
+    """Rows of a model; `jobs` counts them by state."""
 
     tasks: int
     versions: int
@@ -41,13 +43,16 @@ class OwnerSums(TypedDict):
 
 
 class OwnerMeasured(OwnerSums):
-    """The sums as they are stored; `at`: when they were measured, in seconds since 1970."""
+    """The sums as they are stored; `at` is the time of measurement in seconds since 1970."""
 
     at: float
 
 
 class ModelUsage(ModelCounts):
-    """What a model has; a deleted one is listed until its files are swept. `jobs`: how many, by state."""
+    """Usage of a model. A deleted model is listed until its files are removed.
+
+    `jobs`: number of jobs by state.
+    """
 
     model: str
     name: str
@@ -56,7 +61,7 @@ class ModelUsage(ModelCounts):
 
 
 class OwnerUsage(OwnerSums):
-    """What an owner has. `models` counts those that are not deleted; `jobs`: how many, by state."""
+    """Usage of an owner. `models` counts those that are not deleted; `jobs` counts by state."""
 
     owner: str
     measured_at: str

@@ -1,4 +1,4 @@
-"""What a webhook is told: the types of events, and what their payloads hold."""
+"""Types of webhook events and the contents of their payloads."""
 
 from typing import Literal, get_args
 
@@ -18,20 +18,23 @@ WebhookEvent = Literal[
     "export.ready",
 ]
 WebhookFormat = Literal["standard", "slack", "teams"]
-"""What a receiver reads: payloads as they are, or messages as Slack's and Teams' incoming webhooks take them."""
+"""Format of messages: plain payloads, or messages for Slack's and Teams' incoming webhooks."""
 FORMATS: tuple[WebhookFormat, ...] = get_args(WebhookFormat)
 EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
-"""What somebody can ask to be told."""
+"""Events that a webhook can subscribe to."""
 TEST = "webhook.test"
-"""The type of a delivery that was asked for by POST …/test; every webhook gets it."""
+"""Type of a delivery requested by POST …/test, which every webhook receives."""
 
 
 class WebhookData(TypedDict, total=False):
-    """Ids, numbers and the gate's verdict; which fields are there depends on the type.
+    """Ids, numbers and the gate's verdict. The type of the event determines the fields.
 
-    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where
-    the alias was, null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only
-    `passed`, without its checks.
+    - `model`: id of the model.
+    - `name`: name of the model at the time of the event.
+    - `error`: kind of a job's error.
+    - `previous`: previous version of the alias; null: the alias is new.
+    - `version`: null if the alias was deleted.
+    - `gate`: the verdict; one of more than 16 KiB has only `passed`, without its checks.
     """
 
     model: str
@@ -54,7 +57,7 @@ class WebhookData(TypedDict, total=False):
 
 
 class WebhookPayload(TypedDict):
-    """The body of a delivery; `timestamp`: when it happened."""
+    """The body of a delivery; `timestamp` is the time of the event."""
 
     type: str
     timestamp: str

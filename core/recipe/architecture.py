@@ -1,4 +1,4 @@
-"""Architectures, checked against the catalogue."""
+"""Checks of architectures against the catalogue."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,22 +15,25 @@ from core.recipe.schema import FieldError, as_fields, errors_of, sentence
 def architecture(
     catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
-    """The complete architecture `{"name": …, its hyper-parameters …}`; `timm/NAME` is short for one of timm's.
+    """Return the complete architecture `{"name": …, its hyper-parameters …}`.
+
+    `timm/NAME` is a short form for an architecture of timm.
 
     Raises:
-        Invalid: an unknown one, bad hyper-parameters, or one that does not fit scenario or image.
+        Invalid: the architecture is unknown, has bad hyper-parameters, or does not fit the scenario
+            or the image.
     """
     weights = weights_of(catalogue, asked)
-    wanted = dict(_long(asked) if isinstance(asked, str) else asked)
-    name = wanted.pop("name", None)
-    known = catalogue["architectures"]
-    if not isinstance(name, str) or name not in known:
-        unknown = f"unknown architecture; {one_of(name, sorted(known))}"
+    hyper_parameters = dict(_long(asked) if isinstance(asked, str) else asked)
+    name = hyper_parameters.pop("name", None)
+    architectures = catalogue["architectures"]
+    if not isinstance(name, str) or name not in architectures:
+        unknown = f"unknown architecture; {one_of(name, sorted(architectures))}"
         raise _invalid([("architecture.name", unknown)], "Unknown architecture")
-    entry = known[name]
-    hyper = {**entry.get("defaults", {}), **wanted}
-    known_here = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
-    errors = list(errors_of(entry["schema"], hyper, "architecture", known_here))
+    entry = architectures[name]
+    hyper = {**entry.get("defaults", {}), **hyper_parameters}
+    known_fields = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
+    errors = list(errors_of(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
     smallest = entry.get("min_size") or 1

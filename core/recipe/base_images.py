@@ -1,4 +1,4 @@
-"""The images that uploaded weights were learned on: what `?config=` and `?preset=` of `POST /v1/bases` say."""
+"""Training images of uploaded weights: `?config=` and `?preset=` of `POST /v1/bases`."""
 
 import json
 from typing import Annotated, Literal
@@ -11,13 +11,21 @@ from core.recipe.images import Images
 
 Preset = Literal["imagenet"]
 IMAGENET: NormalisationOut = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-"""Of ImageNet's training images, as torchvision's weights expect them."""
+"""Statistics of ImageNet's training images, as torchvision's weights expect them."""
 Mean = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Deviation = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
 class BaseConfig(BaseModel):
-    """mean, std: of each channel's values in [0, 1]; size: pixels a side; crop: see `ImageOut`."""
+    """Description of the images that a base was trained on.
+
+    Attributes:
+        mean: mean of each channel's values in [0, 1].
+        std: standard deviation of each channel's values, in (0, 10].
+        size: pixels a side, 8 to 1024.
+        crop: see `ImageOut`.
+        interpolation: see `ImageOut`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,10 +37,11 @@ class BaseConfig(BaseModel):
 
 
 def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
-    """What the request says of the images; neither: nothing.
+    """Parse the description of a base's images; the result is empty if neither argument is given.
 
     Raises:
-        Invalid: both are given, or `config` is not such a JSON object.
+        Invalid: both arguments are given, or `config` is not a JSON object of the form of
+            `BaseConfig`.
     """
     if config is not None and preset is not None:
         raise _invalid("Say config or preset, not both.", "not beside preset")
@@ -51,10 +60,10 @@ def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
 
 
 def images_of_base(images: Images, config: BaseConfig) -> Images:
-    """The images of the architecture with what is said of the base in the place of the usual.
+    """Return the architecture's images, overridden by the description of the base.
 
     Raises:
-        Invalid: mean and std do not have a number for each channel.
+        Invalid: mean and std do not have one number per channel.
     """
     image: ImageOut = {**images.image}
     if config.crop is not None:
@@ -65,8 +74,8 @@ def images_of_base(images: Images, config: BaseConfig) -> Images:
         return Images(image, images.normalise)
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
-        what = f"mean and std need {channels} numbers each, one for each channel"
-        raise _invalid(f"{what}; there are {len(mean)} and {len(std)}.", what)
+        requirement = f"mean and std need {channels} numbers each, one for each channel"
+        raise _invalid(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
     return Images(image, {"mean": mean, "std": std})
 
 

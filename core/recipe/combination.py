@@ -1,5 +1,7 @@
-"""Which combinations a method accepts: scenario, architecture, optimizer, depth, head, OLOR; and the rule of
-anytime."""
+"""Combinations that a method accepts: scenario, architecture, optimizer, depth, head and OLOR.
+
+The rule that `anytime` needs a validation share is checked here, too.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -26,10 +28,11 @@ _CARRIED = "must be false with rebalance, whose steps follow the optimizer's las
 def refused(
     catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
 ) -> Iterator[FieldError]:
-    """What excludes a complete recipe whose values are valid.
+    """Yield an error for each excluded combination in a complete recipe whose values are valid.
 
     Args:
-        architecture: the model's, complete; None leaves open whether the method works on it.
+        architecture: name of the model's complete architecture; None skips the checks that need
+            one.
     """
     name = recipe["method"]["name"]
     accepts = catalogue["methods"][name].get("accepts", {})
@@ -59,7 +62,7 @@ def refused(
 
 
 def _merge(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
-    """What excludes `merge`, if it is asked for."""
+    """Yield the errors of `merge`, if the recipe has it."""
     merge = recipe.get("merge")
     if merge is None:
         return
@@ -72,7 +75,7 @@ def _merge(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldE
 
 
 def _rebalance(method: MethodEntry, name: str, scenario: str, recipe: RecipeOut) -> Iterator[FieldError]:
-    """What excludes `rebalance`, if it is asked for."""
+    """Yield the errors of `rebalance`, if the recipe has it."""
     if recipe.get("rebalance") is None:
         return
     if reason := method.get("no_rebalance"):
@@ -85,10 +88,10 @@ def _rebalance(method: MethodEntry, name: str, scenario: str, recipe: RecipeOut)
 
 def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[FieldError]:
     if scenario not in method["scenarios"]:
-        where = " and ".join(method["scenarios"])
+        scenarios = " and ".join(method["scenarios"])
         yield (
             "recipe.method.name",
-            f"{name} does not work in the {scenario} scenario, only in {where}: take another method",
+            f"{name} does not work in the {scenario} scenario, only in {scenarios}: take another method",
         )
 
 
@@ -116,7 +119,7 @@ def _on_architecture(
 
 
 def _hyper_parameters(accepts: Accepts, scenario: str, method: Mapping[str, object]) -> Iterator[FieldError]:
-    """Those that do not work in the scenario."""
+    """Yield an error for each hyper-parameter that does not work in the scenario."""
     for hyper in accepts.get("task_only", []):
         if scenario != "task" and method.get(hyper):
             yield f"recipe.method.{hyper}", "only in the task scenario, where predictions name the task"

@@ -1,4 +1,8 @@
-"""The images that a model reads: as the request says, else as the named weights were learned, else the default."""
+"""The images that a model reads.
+
+Each value comes from the request, else from the images that the named weights were trained on, else
+from the default.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,22 +18,26 @@ IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 @dataclass(frozen=True)
 class Images:
-    """`image`: what the model reads; `normalise`: statistics of the named weights' images; None: no weights
-    are named."""
+    """Images of a model, and the statistics to normalise them with.
+
+    Attributes:
+        image: size, channels and preparation of the images that the model reads.
+        normalise: statistics of the named weights' training images; None if no weights are named.
+    """
 
     image: ImageOut
     normalise: NormalisationOut | None
 
 
 DECODING = 2
-"""Of new models: number of the way in which files become images (`core.ingest.resizing.LATEST`)."""
+"""Decoding version of new models: how files become images (`core.ingest.resizing.LATEST`)."""
 
 
 def images_of(catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage) -> Images:
-    """The images for an architecture that is not checked yet.
+    """Return the images for an architecture that has not been checked yet.
 
     Raises:
-        Invalid: it names weights that do not exist.
+        Invalid: the architecture names weights that do not exist.
     """
     weights = weights_of(catalogue, architecture)
     image: ImageOut = {**IMAGE} if weights is None else image_of(weights)

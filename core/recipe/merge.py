@@ -1,4 +1,4 @@
-"""Merging of JSON patches (RFC 7396), and of recipes."""
+"""Merging of JSON patches (RFC 7396) and of recipes."""
 
 import copy
 from collections.abc import Mapping
@@ -8,7 +8,10 @@ from core.protocol.document import JsonObject
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: `patch` over `target`; null removes."""
+    """Apply `patch` to `target` as in RFC 7396: null removes a key.
+
+    Neither argument is modified.
+    """
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     out: JsonObject = dict(target) if isinstance(target, Mapping) else {}
@@ -21,9 +24,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:
-    """`merge_patch`, where a method may be a string (its name), and another method starts afresh.
+    """Apply a recipe patch; a method may be given as a string, its name.
 
-    The hyper-parameters of one method mean nothing to another, so a patch that names another method
+    Hyper-parameters of one method mean nothing to another, so a patch that names a different method
     replaces the whole block.
     """
     before, after = _named(target), _named(patch)
@@ -34,7 +37,7 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
 
 
 def _another(old: Any, new: Any) -> bool:
-    """Whether `new` names another method than `old`."""
+    """Return whether `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False
     return bool(new.get("name", old.get("name")) != old.get("name"))

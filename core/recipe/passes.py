@@ -1,7 +1,8 @@
-"""The seconds that learning a batch is expected to take, before there is a job.
+"""Estimate of the seconds that learning a batch takes, made before a job exists.
 
-A pass over images was measured for each base that comes by name, on one core of an AMD EPYC. What a model's own earlier
-jobs took counts more, where there are any (`core/requests/expected_job.py`).
+A pass over images was measured on one core of an AMD EPYC for each base that can be named. The
+durations of a model's own earlier jobs take precedence, where there are any
+(`core/requests/expected_job.py`).
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,13 @@ BASE_SIZE = 224
 
 @dataclass(frozen=True)
 class Pass:
-    """Seconds of one core for one image of `size` pixels a side: answered, and answered and learned."""
+    """Seconds of one core for one image: prediction alone, and one training step.
+
+    Attributes:
+        size: pixels a side.
+        forward_s: seconds for a prediction.
+        training_s: seconds for a forward and backward pass with its update.
+    """
 
     size: int
     forward_s: float
@@ -30,7 +37,7 @@ PASSES: Mapping[str, tuple[Pass, ...]] = {
     imagenet_base.NAME: (Pass(128, 0.0078, 0.032), Pass(BASE_SIZE, 0.041, 0.112)),
     packaged_base.PACKAGED: (Pass(32, 0.0051, 0.012),),
 }
-"""By base, as `python -m bench.service.passes` measures them."""
+"""Measured passes by base, from `python -m bench.service.passes`."""
 
 
 def passes_s(
@@ -56,13 +63,16 @@ def pass_of(base: str, size: int) -> Pass:
 
 
 def relative_s(catalogue: Catalogue, known: Pass, recipe: RecipeOut, images: int, answered: int) -> float:
-    """Return the seconds that a recipe needs in such passes: see `passes_s`."""
+    """Return the seconds that a recipe needs, given the duration of one pass; see `passes_s`."""
     entry = catalogue["methods"][recipe["method"]["name"]]
     return images * _image_s(known, entry, recipe) + answered * known.forward_s
 
 
 def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
-    """Return the seconds of all passes over one image: what is learned in closed form needs a single one."""
+    """Return the seconds of all passes over one image.
+
+    Methods in closed form need a single pass.
+    """
     method = recipe["method"]
     adapt = method.get("adapt")
     if method["name"] == "analytic":

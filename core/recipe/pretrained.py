@@ -1,4 +1,4 @@
-"""timm's pretrained weights by name, checked against the catalogue, and the images that they were learned on."""
+"""timm's pretrained weights by name, and the images that they were trained on."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -10,16 +10,17 @@ from core.protocol.pretrained import Pretrained, pretrained_of
 
 ARCHITECTURE = "timm"
 SHORT = f"{ARCHITECTURE}/"
-"""What the short form of such an architecture begins with."""
+"""Prefix of the short form of a timm architecture."""
 FIELD = "architecture.model"
 NEAREST = 3
 
 
 def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
-    """The weights that an architecture names, in its short or its long form; None for another architecture.
+    """Return the weights that an architecture names, or None if it is not a timm architecture.
 
     Raises:
-        Invalid: there are no such weights, with the nearest names; or they cannot be used, with the reason.
+        Invalid: the weights do not exist (the message suggests the nearest names) or cannot be used
+            (it says why).
     """
     if isinstance(architecture, str):
         name: Any = architecture.removeprefix(SHORT) if architecture.startswith(SHORT) else None
@@ -41,7 +42,7 @@ def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
 
 
 def image_of(weights: Pretrained) -> ImageOut:
-    """The images that they were learned on."""
+    """Return the images that the weights were trained on."""
     return {
         "size": weights.size,
         "channels": weights.channels,
@@ -51,12 +52,12 @@ def image_of(weights: Pretrained) -> ImageOut:
 
 
 def normalisation_of(weights: Pretrained) -> NormalisationOut:
-    """The statistics of these images."""
+    """Return the mean and standard deviation of each channel of the training images."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
 def image_errors(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
-    """Why its network does not take such images, by field."""
+    """Return (field, message) for each reason why the weights' network rejects the images."""
     errors = []
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
@@ -67,15 +68,17 @@ def image_errors(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
 
 
 def _near(catalogue: Catalogue, name: str) -> str:
-    """The names that are most like it: those of the same architecture first."""
-    known = sorted(catalogue["pretrained"])
-    same = [other for other in known if other.partition(".")[0] == name.partition(".")[0]]
-    found = (
-        same[:NEAREST]
-        or get_close_matches(name, known, NEAREST)
+    """Return the most similar names, comma-separated: names of the same architecture come first."""
+    names = sorted(catalogue["pretrained"])
+    same_architecture = [
+        candidate for candidate in names if candidate.partition(".")[0] == name.partition(".")[0]
+    ]
+    nearest = (
+        same_architecture[:NEAREST]
+        or get_close_matches(name, names, NEAREST)
         or sorted(catalogue["recommended"])[:NEAREST]
     )
-    return ", ".join(found)
+    return ", ".join(nearest)
 
 
 def _invalid(detail: str, message: str) -> Invalid:

@@ -1,7 +1,8 @@
-"""From patches to the complete recipe: defaults, then what the method advises, then the preset, then the patches.
+"""Completion of recipe patches: defaults, then the method's advice, the preset, and the patches.
 
-A null in a patch says nothing: what lies below it counts. Resolving a complete recipe changes nothing. What the
-catalogue's schemas or the method's combinations exclude is refused with every wrong field named.
+A null in a patch sets nothing: the value of the layer below applies. Resolving a complete recipe
+changes nothing. Errors in the catalogue's schemas or in the method's combinations name every wrong
+field.
 """
 
 import copy
@@ -26,7 +27,7 @@ from core.recipe.weaknesses import weaknesses, without_effect
 
 @dataclass(frozen=True)
 class Resolved:
-    """A complete recipe, and what a person should know about it."""
+    """A complete recipe and the warnings about it."""
 
     recipe: RecipeOut
     warnings: list[str]
@@ -39,40 +40,42 @@ def resolve(
     architecture: ArchitectureChoice | None = None,
     stored: bool = False,
 ) -> Resolved:
-    """The complete recipe for these patches, later ones over earlier ones.
+    """Return the complete recipe for patches, of which later ones override earlier ones.
 
     Args:
         catalogue: see `core.catalogue`.
         scenario: `data`, `task` or `class`.
-        architecture: the model's; None leaves open whether the method works on it.
-        stored: the recipe was complete when it was stored. What it lacks was added since, and gets the value
-            that means what was before, whatever the scenario's default is now.
+        architecture: the model's architecture; None skips the checks that need one.
+        stored: the recipe was complete when it was stored. Fields added since then get the value
+            that keeps its former behaviour, not the scenario's current default.
 
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
     """
     patch: JsonObject = {}
-    for each in patches:
-        patch = merge_recipe(patch, each)
+    for override in patches:
+        patch = merge_recipe(patch, override)
     recipe, name, hyper = _complete(catalogue, None if stored else scenario, patch)
-    known = [f"recipe.{path}" for path in known_paths(catalogue, name)]
+    known_fields = [f"recipe.{path}" for path in known_paths(catalogue, name)]
     errors = [
-        *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known),
-        *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known),
+        *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
+        *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
     ]
     errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
-    complete = cast(RecipeOut, recipe)  # where no schema finds an error
+    # The schemas above check the shape: without errors, the cast holds.
+    complete = cast(RecipeOut, recipe)
     errors = errors or list(refused(catalogue, scenario, complete, architecture))
     if errors:
         raise _wrong(errors)
-    idle = [] if stored else without_effect(catalogue, patch, complete)
-    return Resolved(complete, [*weaknesses(catalogue, scenario, complete), *idle])
+    ineffective = [] if stored else without_effect(catalogue, patch, complete)
+    return Resolved(complete, [*weaknesses(catalogue, scenario, complete), *ineffective])
 
 
 def completed(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:
-    """A stored patch as people see it: with its defaults, but not checked again.
+    """Complete a stored patch with its defaults for display, without checking it again.
 
-    A patch that this code version cannot complete (its method is gone) is shown as it is.
+    A patch that this code version cannot complete (for example because its method was removed) is
+    returned unchanged.
     """
     try:
         return cast(RecipeOut, _complete(catalogue, scenario, merge_recipe({}, patch))[0])
@@ -81,7 +84,11 @@ def completed(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> 
 
 
 def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
-    """The dotted paths of all that a recipe can say, with the hyper-parameters of one method (None: the default)."""
+    """Return the dotted paths of all fields of a recipe, with the hyper-parameters of one method.
+
+    Args:
+        method: None means the default method.
+    """
     name = method or catalogue["recipe"]["defaults"]["method"]["name"]
     hyper = paths_of(catalogue["methods"][name]["schema"])
     return [
@@ -94,9 +101,11 @@ def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
 def _complete(
     catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
-    """The complete recipe, its method's name and hyper-parameters; names are checked, values are not.
+    """Return the complete recipe, its method's name and hyper-parameters. Only names are checked.
 
-    scenario: None for a stored recipe, in which the defaults of a scenario are left out and former ones count.
+    Args:
+        scenario: None for a stored recipe: scenario defaults are left out and former defaults
+            apply.
     """
     defaults = catalogue["recipe"]["defaults"]
     base: JsonObject = {"method": {"name": defaults["method"]["name"]}}
@@ -106,33 +115,36 @@ def _complete(
         if not isinstance(preset, str) or preset not in presets:
             raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
         base = merge_recipe(base, presets[preset])
-    wanted = merge_recipe(base, patch)
-    name, hyper = _method(catalogue, scenario, wanted.pop("method", None), preset)
-    wanted = merge_recipe(_advice(catalogue["methods"][name], wanted), wanted)
-    recipe = _filled(cast(JsonObject, defaults), wanted)
+    requested = merge_recipe(base, patch)
+    name, hyper = _method(catalogue, scenario, requested.pop("method", None), preset)
+    requested = merge_recipe(_advice(catalogue["methods"][name], requested), requested)
+    recipe = _filled(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
-    if "depth" not in wanted and depths:
+    if "depth" not in requested and depths:
         recipe["depth"] = max(depths)
     optimizer = recipe.get("optimizer")
-    if isinstance(optimizer, dict) and isinstance(given := optimizer.get("olor"), dict):
-        optimizer["olor"] = {**cast(JsonObject, catalogue["recipe"]["olor"]), **given}
+    if isinstance(optimizer, dict) and isinstance(block_values := optimizer.get("olor"), dict):
+        optimizer["olor"] = {**cast(JsonObject, catalogue["recipe"]["olor"]), **block_values}
     for block in ("merge", "rebalance"):
-        if isinstance(given := recipe.get(block), dict):
-            recipe[block] = {**cast(JsonObject, catalogue["recipe"].get(block, {})), **given}
+        if isinstance(block_values := recipe.get(block), dict):
+            recipe[block] = {**cast(JsonObject, catalogue["recipe"].get(block, {})), **block_values}
     return recipe, name, hyper
 
 
 def _advice(entry: MethodEntry, wanted: Mapping[str, Any]) -> JsonObject:
-    """Return the method's advice for what a recipe leaves open; its rate for random weights is one of SGD."""
+    """Return the method's advice for the fields that a recipe leaves open.
+
+    The advised rate for random weights holds for SGD only, so other optimizers do not get it.
+    """
     advice = merge_recipe({}, entry.get("advice", {}))
     optimizer = merge_recipe(advice, wanted).get("optimizer") or {}
     if wanted.get("preset") != FROM_RANDOM or not isinstance(optimizer, Mapping):
         return advice
     if optimizer.get("name", "sgd") != "sgd":
         return advice
-    own = entry.get("from_random", {}).get("optimizer")
-    return merge_recipe(advice, {"optimizer": own}) if own else advice
+    sgd_options = entry.get("from_random", {}).get("optimizer")
+    return merge_recipe(advice, {"optimizer": sgd_options}) if sgd_options else advice
 
 
 def _method(
@@ -144,39 +156,39 @@ def _method(
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
         raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
-    given = {k: v for k, v in method.items() if k != "name"}
+    requested = {k: v for k, v in method.items() if k != "name"}
     entry = methods[name]
     if scenario is None:
-        other = entry.get("former_defaults", {})
+        defaults = entry.get("former_defaults", {})
     else:
-        other = entry.get("scenario_defaults", {}).get(scenario, {})
+        defaults = entry.get("scenario_defaults", {}).get(scenario, {})
     if preset == FROM_RANDOM:
-        other = merge_recipe(other, cast(JsonObject, entry.get("from_random", {}).get("method", {})))
-    return name, copy.deepcopy({**entry["defaults"], **other, **given})
+        defaults = merge_recipe(defaults, cast(JsonObject, entry.get("from_random", {}).get("method", {})))
+    return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
 def _filled(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
-    """`wanted` with what it leaves open, one level into objects (optimizer, head)."""
+    """Fill the fields that `wanted` leaves open, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():
-        given = wanted.get(key)
-        if isinstance(value, Mapping) and (given is None or isinstance(given, Mapping)):
-            out[key] = {**copy.deepcopy(dict(value)), **(given or {})}
+        requested = wanted.get(key)
+        if isinstance(value, Mapping) and (requested is None or isinstance(requested, Mapping)):
+            out[key] = {**copy.deepcopy(dict(value)), **(requested or {})}
         else:
-            out[key] = copy.deepcopy(value) if given is None else given
+            out[key] = copy.deepcopy(value) if requested is None else requested
     for key, value in wanted.items():
         out.setdefault(key, value)
     return out
 
 
 def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
-    """Which methods have a hyper-parameter that this one lacks; empty for any other field."""
+    """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
     if block != "recipe.method" or hyper in paths_of(methods[name]["schema"]):
         return ""
-    having = [m for m in sorted(methods) if hyper in paths_of(methods[m]["schema"])]
-    return f"; {hyper} belongs to {', '.join(having)}" if having else ""
+    methods_with_it = [m for m in sorted(methods) if hyper in paths_of(methods[m]["schema"])]
+    return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
 
 def _wrong(errors: list[FieldError]) -> InvalidRecipe:

@@ -1,4 +1,4 @@
-"""What is wrong with a value by a JSON Schema, field by field and in words for people."""
+"""Errors of a value against a JSON Schema, by field and in words for people."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +13,23 @@ from core.plain import kind, must_be, must_be_one_of
 from core.protocol.document import JsonObject
 
 FieldError = tuple[str, str]
-"""A dotted path, and what is wrong there."""
+"""A dotted path and the error message for it."""
 MAX_ERRORS = 20
 
 
 def _is_integer(_checker: object, value: object) -> bool:
-    """In JSON Schema 10.0 is an integer; the learning code takes it literally."""
+    """Return whether a value is an int.
+
+    JSON Schema also accepts 10.0, the learning code does not.
+    """
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(_checker: object, value: object) -> bool:
-    """Python reads 1e999 as infinity, which satisfies every lower bound."""
+    """Return whether a value is a finite number.
+
+    Python reads 1e999 as infinity, which satisfies every lower bound.
+    """
     return _is_integer(None, value) or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -36,14 +42,14 @@ _Validator = extend(
 
 
 def errors_of(schema: JsonObject, value: Any, root: str, known: Sequence[str]) -> Iterable[FieldError]:
-    """What is wrong with a value; paths begin with `root`.
+    """Yield the errors of a value; their paths begin with `root`.
 
     Args:
-        known: the paths among which a field that does not exist is looked for.
+        known: the paths among which suggestions for an unknown field are looked up.
     """
     validator = _Validator(schema)
-    for found in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
-        for error in _alternative(found):
+    for top_error in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
+        for error in _alternative(top_error):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 allowed = sorted(error.schema.get("properties", {}))
@@ -54,12 +60,12 @@ def errors_of(schema: JsonObject, value: Any, root: str, known: Sequence[str]) -
 
 
 def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
-    """The `errors` of an answer: the first `MAX_ERRORS`."""
+    """Return the `errors` list of an error response: the first `MAX_ERRORS`."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 
 
 def sentence(errors: Sequence[FieldError], what: str) -> str:
-    """`what`, the first error, and how many more there are."""
+    """Return a sentence of `what`, the first error, and the number of further errors."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
     return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"
@@ -71,12 +77,15 @@ def _message(error: jsonschema.ValidationError) -> str:
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
         return f"must be {kind(types)}{found_text(error.instance)}"
-    said = must_be(str(error.validator), error.validator_value)
-    return f"{said}{found_text(error.instance)}" if said else _short(error.message)
+    requirement = must_be(str(error.validator), error.validator_value)
+    return f"{requirement}{found_text(error.instance)}" if requirement else _short(error.message)
 
 
 def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
-    """What is wrong with a value that may also be null, where it has the right type; else the error itself."""
+    """Return the errors of the alternative of the right type, or the error itself.
+
+    The alternatives matter for a value that may also be null.
+    """
     inner = [e for e in error.context or [] if e.validator != "type" or e.relative_path]
     return inner if error.validator == "anyOf" and inner else [error]
 

@@ -1,4 +1,4 @@
-"""What is kept of a recipe that somebody sent: what it says, within a bound."""
+"""Stored form of a recipe patch that a client sent, limited in size."""
 
 import json
 from collections.abc import Mapping
@@ -11,24 +11,28 @@ from core.recipe.merge import merge_recipe
 from core.recipe.resolve import known_paths
 
 MAX_RECIPE_BYTES = 64 << 10
-"""Of a patch as it is sent, in UTF-8; what is stored of it is less."""
+"""Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
 
 
 def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RecipePatch:
-    """What a model keeps: `patch` over its recipe `before`, without nulls, which say nothing and may have any name.
+    """Return the patch that a model stores: `patch` over its recipe `before`, without nulls.
+
+    Nulls are dropped because they set nothing and may have any name.
 
     Raises:
-        InvalidRecipe: the patch is larger than a recipe may be.
+        InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
     _check_size(patch)
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
 def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
-    """What a job keeps of the patch over its model's recipe: also nulls, which reset, of names that there are.
+    """Return the patch that a job stores over its model's recipe.
+
+    Unlike `stored`, it retains the nulls of known fields, since they reset a value.
 
     Raises:
-        InvalidRecipe: the patch is larger than a recipe may be.
+        InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
     _check_size(patch)
     paths = (

@@ -1,8 +1,9 @@
-"""What is known to work badly together: a method or a modifier in a scenario.
+"""Warnings about combinations that are known to work badly: a method or a modifier in a scenario.
 
-Such a recipe is accepted, since it may be just what somebody wants to measure, and answered with a warning
-that says why. Methods name their own weaknesses; here are those of what composes with them. In the class
-scenario the head is what forgets, so a modifier helps there only beside a method that protects it.
+Such a recipe is accepted, since a user may want to measure it, and the response has a warning with
+the reason. Methods declare their own weaknesses; those of modifiers that are combined with them are
+here. In the class scenario it is the head that forgets, so a modifier helps there only beside a
+method that protects the head.
 """
 
 from collections.abc import Mapping
@@ -17,25 +18,25 @@ _FAST = {
 }
 
 _OF_TRAINING = ("anytime", "augment", "epochs", "optimizer", "sampler", "validation")
-"""What a recipe says of training."""
+"""Fields of a recipe that concern training."""
 SUMS = "analytic"
-"""Inference of methods whose classifier is solved for from sums over all batches."""
+"""Inference type of methods that solve for the classifier from sums over all batches."""
 
 
 def weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
-    """Warnings about a resolved recipe in a scenario, the method's own first."""
+    """Return warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]
-    own = methods[name].get("weak", {}).get(scenario)
-    found = [f"{name} is known to be weak in the {scenario} scenario: {own}"] if own else []
+    weakness = methods[name].get("weak", {}).get(scenario)
+    warnings = [f"{name} is known to be weak in the {scenario} scenario: {weakness}"] if weakness else []
     olor = (recipe.get("optimizer") or {}).get("olor")
     idle = olor is not None and recipe.get("depth") == 1 and not olor.get("anchor_old_head_rows")
     if idle:
-        found.append(
+        warnings.append(
             "OLOR does nothing at depth 1 (the head alone): it holds the backbone; take a greater depth, or set "
             "anchor_old_head_rows to hold what the head knows"
         )
-    if scenario == "class" and own:
+    if scenario == "class" and weakness:
         strong = [
             n
             for n, m in sorted(methods.items())
@@ -43,39 +44,41 @@ def weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[s
         ]
         better = f"combine it with one of {', '.join(strong)}" if strong else "expect forgetting"
         if olor is not None and not idle:
-            found.append(
+            warnings.append(
                 "OLOR is known to be weak in the class scenario without replay: it holds the backbone, and "
                 f"what forgets is the head; {better}"
             )
         if recipe.get("depth") == 1 and methods[name].get("family", "plain") == "plain":
-            found.append(
+            warnings.append(
                 "depth 1 (the head alone) is known to be weak in the class scenario without replay: old rows "
                 f"of the head are pushed away by new classes; {better}"
             )
     if recipe.get("preset") == "fast" and scenario in _FAST:
-        found.append(f"preset fast is made for a head that is zero as a whole: {_FAST[scenario]}")
-    return found
+        warnings.append(f"preset fast is made for a head that is zero as a whole: {_FAST[scenario]}")
+    return warnings
 
 
 def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut) -> list[str]:
-    """A warning of what was asked for and changes nothing, because the method trains nothing.
+    """Return a warning about requested fields that have no effect on a method without training.
 
-    asked: the patches; a bound of gradients alone is no request, since models have it by default.
+    Args:
+        asked: the merged patches. A gradient bound alone is ignored, since models have it by
+            default.
     """
     method = recipe["method"]
     if catalogue["methods"][method["name"]].get("inference") != SUMS or dict(method).get("adapt") is not None:
         return []
     bound_alone = asked.get("optimizer") == {"clip": CLIP}
-    idle = [
+    ineffective = [
         name
         for name in _OF_TRAINING
         if asked.get(name) is not None and not (name == "optimizer" and bound_alone)
     ]
-    if not idle:
+    if not ineffective:
         return []
     return [
-        f"{method['name']} trains nothing, so {' and '.join(idle)} "
-        f"{'changes' if len(idle) == 1 else 'change'} nothing. "
+        f"{method['name']} trains nothing, so {' and '.join(ineffective)} "
+        f"{'changes' if len(ineffective) == 1 else 'change'} nothing. "
         'To train the network, name a method that does, such as "method": "er"; or train it on the first '
         "batch alone: "
         '"method": {"name": "analytic", "adapt": {"epochs": 10, "depth": 5}}'

@@ -1,7 +1,7 @@
-"""Objects by key: a folder, or S3; content-addressed blobs on either.
+"""Objects by key in a folder or in S3, with content-addressed blobs on either.
 
-`open_store` reads the store's URL from the settings. Nothing here ever logs, prints or raises a key's
-secret. Importing this package does not load the S3 client; opening an S3 store does.
+`open_store` reads the store's URL from the settings. Nothing in this package logs, prints or raises
+the secret of an access key. Importing it does not load the S3 client; opening an S3 store does.
 """
 
 from pathlib import Path
@@ -16,21 +16,22 @@ __all__ = ["Blobs", "ObjectInfo", "Store", "open_store"]
 
 
 def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
-    """Return the store that `PERENNIAL_STORE_URL` names; nothing is contacted or made yet.
+    """Return the store that `PERENNIAL_STORE_URL` names, without contacting or creating anything.
 
     Args:
-        waited_for: a client waits for what is done with it: an outage is told within seconds.
+        waited_for: a client waits for the result, so that an outage must be reported within
+            seconds.
 
     Raises:
         ValueError: the URL, or a key of an S3 store, is missing or wrong.
     """
     VERIFIED.age_s = settings.verified_s
     url = settings.resolved_store_url
-    scheme, _, rest = url.partition("://")
+    scheme, _, path = url.partition("://")
     if scheme == "file":
-        if not rest.startswith("/"):
+        if not path.startswith("/"):
             raise ValueError("PERENNIAL_STORE_URL must be file:///ABSOLUTE/FOLDER.")
-        return TimedStore(FolderStore(Path(rest)))
+        return TimedStore(FolderStore(Path(path)))
     if scheme == "s3":
         from core.store.address import S3Address
         from core.store.s3 import (  # the client costs 0.2 s of start: only who needs it pays

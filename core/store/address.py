@@ -1,7 +1,7 @@
 """The address of an S3 store: `s3://HOST:PORT/BUCKET[/PREFIX]?secure=0&region=us-east-1`.
 
-Strict on purpose: an unknown option, or a key inside the URL (where it would end up in logs), is
-refused, and the refusal does not repeat the URL.
+Parsing is strict on purpose. An unknown option is an error, and so is a key inside the URL, where
+it would end up in logs. The error message does not repeat the URL.
 """
 
 import re
@@ -17,7 +17,10 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 
 @dataclass(frozen=True)
 class S3Address:
-    """Where the objects are: `endpoint` is HOST:PORT, `prefix` is empty or ends with a slash."""
+    """Location of objects in S3.
+
+    `endpoint` is HOST:PORT; `prefix` is empty or ends with a slash.
+    """
 
     endpoint: str
     bucket: str
@@ -27,7 +30,7 @@ class S3Address:
 
     @classmethod
     def parse(cls, url: str) -> "S3Address":
-        """Read a store URL. TLS is on unless `secure=0`; the region defaults to us-east-1.
+        """Parse a store URL. TLS is on unless `secure=0`; the region defaults to us-east-1.
 
         Raises:
             ValueError: the URL has another form, an unknown option, or credentials inside.

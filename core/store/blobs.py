@@ -1,9 +1,9 @@
-"""Content-addressed blobs: the key is the sha256 of the bytes, so a blob is written once and shared.
+"""Content-addressed blobs, each written once and shared: the key is the sha256 of the bytes.
 
-A blob under `blobs/ab/abcdef…` never changes, unless a disk or a person damages it. So nobody is given one that is
-not verified: its bytes are hashed before they are used, or on their way, and what a process has verified it
-remembers for a while (`core.store.verified`). Storing a blob again that is not known to be sound replaces it. A folder
-store is read in place; blobs of S3 are copied into a local cache.
+A blob under `blobs/ab/abcdef…` never changes, unless a disk or a person damages it. Its bytes are
+therefore hashed before use or while they are read, and a process remembers for a while which blobs
+it has verified (`core.store.verified`). Storing a blob again replaces it unless it is known to be
+sound. A folder store is read in place; blobs of S3 are copied into a local cache.
 """
 
 import hashlib
@@ -25,28 +25,34 @@ from core.store.verified import Verified
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
 KEEP_USED_S = 3600.0
-"""A cached blob that was used so recently stays, whatever the cache's size: a job may be about to open it."""
+"""Seconds for which a cached blob stays after its last use, whatever the cache's size.
+
+A job may be about to open it.
+"""
 
 _log = logging.getLogger(__name__)
 VERIFIED = Verified()
-"""By whichever `Blobs` of this process; `open_store` sets its age."""
-# Side by side, one blob is read only once to verify it.
+"""Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
+# Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
 
 class Marks(Protocol):
-    """Notes about damaged blobs that all processes share, by store key."""
+    """Marks of damaged blobs that all processes share, by store key."""
 
     def has(self, key: str) -> bool:
-        """Whether the blob was found damaged: then no memory of this process counts."""
+        """Return whether the blob is marked damaged.
+
+        Then this process must not trust its memory.
+        """
         ...
 
     def add(self, key: str) -> None:
-        """The blob turned out damaged."""
+        """Mark the blob as damaged."""
         ...
 
     def remove(self, key: str) -> None:
-        """Sound bytes were stored."""
+        """Remove the mark, after sound bytes were stored."""
         ...
 
 
@@ -54,10 +60,10 @@ class Blobs:
     """Blobs on a store. Safe for threads, and for processes that share one cache folder.
 
     Args:
-        store: where the blobs live.
-        cache: a local folder for copies of blobs of a store that has no local files.
-        cache_bytes: the cache is trimmed to this size, oldest use first.
-        marks: where damaged blobs are noted for all processes; None: they are not.
+        store: the store that holds the blobs.
+        cache: local folder for copies of blobs, used if the store has no local files.
+        cache_bytes: size to which the cache is trimmed, least recently used first.
+        marks: marks of damaged blobs for all processes; None turns marking off.
     """
 
     def __init__(
@@ -81,10 +87,13 @@ class Blobs:
         return f"blobs/{sha256[:2]}/{sha256}"
 
     def put_file(self, path: Path, *, move: bool = False, link: bool = False) -> tuple[str, int]:
-        """Store a file and return its (sha256, bytes); nothing is sent when it is there and was verified lately.
+        """Store a file and return its (sha256, bytes).
 
-        With `move` the file is gone afterwards. With `link` it becomes the cache's copy too, and nobody may write to
-        it any more.
+        Nothing is sent if the blob is stored already and was verified recently.
+
+        Args:
+            move: remove the file afterwards.
+            link: also link the file into the cache. Nobody may write to it any more.
         """
         sha256, size = _digest(path)
         key = self.key(sha256)
@@ -102,16 +111,16 @@ class Blobs:
         return sha256, size
 
     def has(self, sha256: str) -> bool:
-        """Whether the blob is stored."""
+        """Return whether the blob is stored."""
         return self._store.stat(self.key(sha256)) is not None
 
     def size(self, sha256: str) -> int | None:
-        """The blob's size in bytes, or None when it is not stored."""
+        """Return the blob's size in bytes, or None if it is not stored."""
         info = self._store.stat(self.key(sha256))
         return None if info is None else info.size
 
     def require_sound(self, sha256: str) -> None:
-        """Read the blob and compare its digest, unless this process did so lately and nobody wrote to it since.
+        """Verify the blob's digest unless this process did so recently and it is unchanged.
 
         Raises:
             StoreCorrupt: the blob is missing or damaged.
@@ -122,8 +131,10 @@ class Blobs:
             raise self._found_damaged(sha256) from None
 
     def seems_sound(self, sha256: str) -> bool:
-        """Whether nothing speaks against giving the blob out whole: others than on a local disk are verified on
-        their way."""
+        """Return whether the blob can be served whole.
+
+        Only a blob on a local disk is verified now; others are verified while they are read.
+        """
         if self._store.local_path(self.key(sha256)) is None:
             return True
         try:
@@ -133,13 +144,15 @@ class Blobs:
         return True
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of a blob, or of a range of it.
+        """Return chunks of a blob or of a range of it.
 
-        All of it is verified first; only the whole of a blob that is not on a local disk is verified on its way.
+        The blob is verified first. The exception is a whole blob that is not on a local disk, which
+        is verified while it is read.
 
         Raises:
-            StoreCorrupt: at once when the blob is missing or damaged; one that is verified on its way: in place of the
-                last chunk. A reader never gets a wrong blob to its end.
+            StoreCorrupt: the blob is missing or damaged. This is raised at once, or in
+                place of the last chunk if the blob is verified while it is read. No reader reaches
+                the end of a wrong blob.
         """
         key = self.key(sha256)
         if offset == 0 and length is None:
@@ -150,7 +163,7 @@ class Blobs:
         return self._store.read(key, offset, length)
 
     def fetch(self, sha256: str) -> Path:
-        """Return a local file with the blob's bytes, verified lately.
+        """Return a local file with the blob's bytes, verified recently.
 
         The file belongs to the store or its cache: never write to it.
 
@@ -173,10 +186,10 @@ class Blobs:
         return cached
 
     def damaged_file(self, sha256: str) -> StoreCorrupt:
-        """The error for a file of `fetch` that turned out damaged while it was used; it is not given out again."""
+        """Return the error for a damaged file of `fetch`, and stop serving that file."""
         if self._store.local_path(self.key(sha256)) is not None:
             return self._found_damaged(sha256)
-        self.drop_copy(sha256)  # what is stored may be sound
+        self.drop_copy(sha256)  # the stored blob may still be sound
         return _damaged(self.key(sha256))
 
     def _found_damaged(self, sha256: str) -> StoreCorrupt:
@@ -187,23 +200,23 @@ class Blobs:
         return _damaged(key)
 
     def delete(self, sha256: str) -> None:
-        """Remove the blob, here and in the cache; one that is not stored is fine."""
+        """Remove the blob from the store and the cache, if present."""
         key = self.key(sha256)
         self._store.delete(key)
         VERIFIED.drop(self._name(key))
         self.drop_copy(sha256)
 
     def copies(self) -> list[str]:
-        """Digests of the blobs that this machine's cache holds; none where the store is read in place."""
+        """Return the digests of the cached blobs: none if the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
     def sound_copy(self, sha256: str) -> Path | None:
-        """The cached copy, if there is one and its bytes have the digest; it is read whole."""
+        """Return the cached copy, or None if it is missing or damaged. The whole file is read."""
         cached = self._cached(sha256)
         return cached if cached.is_file() and _digest(cached)[0] == sha256 else None
 
     def drop_copy(self, sha256: str) -> None:
-        """Remove the cached copy alone; none is fine."""
+        """Remove only the cached copy, if present."""
         cached = self._cached(sha256)
         cached.unlink(missing_ok=True)
         VERIFIED.drop(str(cached))
@@ -228,9 +241,9 @@ class Blobs:
         return self._cache / self.key(sha256)
 
     def _link(self, path: Path, sha256: str) -> None:
-        """Give the cache a file that was stored, so that nobody downloads it here.
+        """Hard-link a stored file into the cache, so that this machine need not download it.
 
-        The same bytes on the same disk cost nothing. On another disk nothing is done.
+        A link uses no extra space. If the file is on another disk, nothing is done.
         """
         cached = self._cached(sha256)
         if self._store.local_path(self.key(sha256)) is not None or cached.exists():
@@ -265,7 +278,7 @@ class Blobs:
         self._trim()
 
     def _trim(self) -> None:
-        """Delete cached blobs, oldest use first, until the cache fits; what was just used stays."""
+        """Delete the least recently used blobs until the cache fits, but no recently used ones."""
         entries = []
         for path in self._cache.glob("blobs/*/*"):
             try:
@@ -275,7 +288,7 @@ class Blobs:
             if not path.name.startswith("."):
                 entries.append((status.st_atime, status.st_size, path))
             elif status.st_mtime < time.time() - STRAY_AFTER_S:
-                path.unlink(missing_ok=True)  # what a process that crashed while downloading left
+                path.unlink(missing_ok=True)  # left by a process that crashed while it downloaded
         excess = sum(size for _, size, _ in entries) - self._cache_bytes
         newest = time.time() - KEEP_USED_S
         for used, size, path in sorted(entries, key=lambda entry: entry[0]):
@@ -286,10 +299,10 @@ class Blobs:
 
 
 def require_digest(store: Store, key: str, sha256: str) -> None:
-    """Read an object and compare its digest, unless this process did so lately and nobody wrote to it since.
+    """Verify an object's digest, unless this process did so recently and the object is unchanged.
 
     Raises:
-        Damaged: it has another one.
+        Damaged: the object has another digest.
         StoreCorrupt: the object is missing.
     """
     name = f"{store!r}/{key}"
@@ -308,26 +321,34 @@ def require_digest(store: Store, key: str, sha256: str) -> None:
 
 
 class Damaged(StoreCorrupt):
-    """Bytes that do not have the digest that they are named by."""
+    """Bytes whose digest is not the one in their name."""
 
 
 def verified(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
-    """The chunks of the whole object `key`; `Damaged` in place of the last one when it has another digest."""
+    """Yield the chunks of the whole object `key`.
+
+    Raises:
+        Damaged: the digest differs; raised in place of the last chunk.
+    """
     digest = hashlib.sha256()
-    held: bytes | None = None  # one chunk behind, so that the last is given only when all is well
+    # One chunk behind, so that the last is yielded only after the digest has matched.
+    pending: bytes | None = None
     for chunk in chunks:
         digest.update(chunk)
-        if held is not None:
-            yield held
-        held = chunk
+        if pending is not None:
+            yield pending
+        pending = chunk
     if digest.hexdigest() != sha256:
         raise _damaged(key)
-    if held is not None:
-        yield held
+    if pending is not None:
+        yield pending
 
 
 def _is_sound_copy(sha256: str, path: Path) -> bool:
-    """Whether a cached file has the digest: read unless this process did so lately."""
+    """Return whether a cached file has the digest.
+
+    It is not read if this process verified it recently.
+    """
     try:
         tag = file_tag(path.stat())
         if VERIFIED.has(str(path), tag):
@@ -341,7 +362,10 @@ def _is_sound_copy(sha256: str, path: Path) -> bool:
 
 
 def _touch(path: Path) -> None:
-    """Note the last use in the access time; the modification time tells whether the bytes changed."""
+    """Set the access time to now, to record the last use.
+
+    The modification time stays as it is, because it shows whether the bytes changed.
+    """
     try:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         VERIFIED.retag(str(path), file_tag(path.stat()))

@@ -1,8 +1,8 @@
 """A store in a folder of the local disk.
 
-An object appears by a rename of a file that is already on the disk: written beside the objects in
-`.incoming/`, fsynced, renamed, its folder fsynced. A crash at any moment leaves the old object, the new
-one or a stray file in `.incoming/`, which the sweep removes after a day; never half an object.
+An object is written to `.incoming/`, fsynced, renamed into place, and its folder fsynced. A crash
+at any moment leaves the old object, the new one, or a stray file in `.incoming/`. Stray files are
+removed after a day.
 """
 
 import os
@@ -44,9 +44,13 @@ class FolderStore:
         return f"FolderStore({str(self.root)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file; `move` renames it when it lies on the same file system, else copies."""
+        """Store a file.
+
+        `move` renames it if it lies on the same file system, and otherwise copies it.
+        """
         target = self._path(key)
-        # The source is opened outside: when it is missing, that is the caller's error and no outage.
+        # The source is opened outside of `_outage`: a missing source is the caller's error, not an
+        # outage.
         with path.open("rb") as source, self._outage():
             if move and os.fstat(source.fileno()).st_dev == self._device():
                 os.fsync(source.fileno())
@@ -112,7 +116,8 @@ class FolderStore:
                     break
                 try:
                     folder.rmdir()
-                except OSError:  # not empty, or another process was faster: either way nothing to do
+                # Not empty, or removed by another process: nothing to do in either case.
+                except OSError:
                     break
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -125,10 +130,10 @@ class FolderStore:
         with self._outage():
             try:
                 with os.scandir(self.root / folder) as entries:
-                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                    children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
             except (FileNotFoundError, NotADirectoryError):
                 return
-        for name, is_folder in sorted(found):
+        for name, is_folder in sorted(children):
             if name.startswith("."):
                 continue
             key = f"{folder}/{name}" if folder else name
@@ -147,29 +152,29 @@ class FolderStore:
         return path if path.is_file() else None
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """A folder has no URLs."""
+        """Return None, because a folder has no URLs."""
         return None
 
     def check(self) -> None:
-        """Raise `Unavailable` unless the folder exists and can be written (`NoSpace`: it is full)."""
+        """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
         with self._outage():
-            found = os.statvfs(self.root)
-        if found.f_bavail * found.f_frsize < FULL_BYTES:
+            file_system = os.statvfs(self.root)
+        if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
             raise NoSpace(f"There is no room left for the store's folder {self.root}.")
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
     def prepare(self) -> None:
-        """Make the folder, and remove what crashed writers left more than a day ago."""
+        """Make the folder, and remove files that crashed writers left more than a day ago."""
         with self._outage():
             self._incoming.mkdir(parents=True, exist_ok=True)
         self.remove_strays()
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Remove what crashed writers left in `.incoming/`."""
+        """Remove files older than `older_s` seconds that crashed writers left in `.incoming/`."""
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
-            return  # nobody has written yet
+            return  # no writer has made the folder yet
         with self._outage(), os.scandir(self._incoming) as entries:
             for entry in entries:
                 try:
@@ -187,7 +192,7 @@ class FolderStore:
 
     @contextmanager
     def _incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
-        """A new file in `.incoming/`, removed unless it was renamed away."""
+        """Open a new file in `.incoming/`, which is removed at the end unless it was renamed."""
         self._incoming.mkdir(parents=True, exist_ok=True)
         temporary = self._incoming / secrets.token_hex(16)
         try:
@@ -202,7 +207,10 @@ class FolderStore:
         self._into_place(temporary, target)
 
     def _into_place(self, source: Path, target: Path) -> None:
-        """Rename `source` to `target`, making its folders, though deletes may remove them meanwhile."""
+        """Rename `source` to `target` and make its folders.
+
+        Retry if a concurrent delete removes them.
+        """
         changed: set[Path] = {target.parent}
         for _ in range(_RENAME_TRIES):
             try:
@@ -227,7 +235,7 @@ class FolderStore:
 
 
 def _make_folders(folder: Path) -> set[Path]:
-    """Make `folder` and those above it; return the folders that got a new entry by it."""
+    """Make `folder` and its parents; return the folders that got a new entry."""
     changed: set[Path] = set()
     at = folder
     while not at.is_dir():
@@ -238,12 +246,12 @@ def _make_folders(folder: Path) -> set[Path]:
 
 
 def _copy(source: BinaryIO, target: BinaryIO) -> None:
-    """Copy a whole file inside the kernel (or by reference, where the file system shares blocks)."""
+    """Copy a whole file inside the kernel, or by reference where the file system shares blocks."""
     remaining = os.fstat(source.fileno()).st_size
     while remaining > 0:
         try:
             copied = os.copy_file_range(source.fileno(), target.fileno(), min(remaining, _COPY_BYTES))
-        except OSError:  # not between these file systems: sendfile reports what is really wrong
+        except OSError:  # not supported between these file systems; sendfile reports any real error
             copied = os.sendfile(target.fileno(), source.fileno(), None, min(remaining, _COPY_BYTES))
         if copied == 0:
             raise OSError(0, "the source became shorter while it was stored")
@@ -255,7 +263,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return  # removed meanwhile: nothing left to keep
+        return  # removed meanwhile: there is no entry to preserve
     try:
         os.fsync(descriptor)
     finally:

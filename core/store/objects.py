@@ -1,8 +1,8 @@
-"""What a store is: objects by key, written whole or not at all.
+"""The interface of stores: objects by key, each written whole or not at all.
 
-Two stores have this shape, a folder and S3. Keys are made by the service, never by a client; they are
-checked against an allow-list all the same, since a key becomes a path. An outage is `Unavailable` after
-bounded retries, a missing or damaged object is `StoreCorrupt`.
+There are two implementations, a folder and S3. The service makes the keys, never a client. They are
+still checked against an allow-list, since a key becomes a path. An outage raises `Unavailable`
+after a bounded number of retries, a missing or damaged object raises `StoreCorrupt`.
 """
 
 import os
@@ -15,16 +15,21 @@ from typing import Protocol
 CHUNK_BYTES = 1 << 20
 MAX_KEY_LENGTH = 512
 STRAY_AFTER_S = 86_400.0
-"""A writer that has not finished after so long has crashed."""
+"""Seconds after which a writer that has not finished is taken to have crashed."""
 _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One stored object: its key, its size in bytes, and when it was written (seconds since 1970).
+    """Description of one stored object.
 
-    `tag` is another one once somebody has written to the object, even if he put the time back. `content` is a tag of
-    the bytes alone, which S3 also tells of an object that it has just taken; "" where `tag` is known then.
+    Attributes:
+        key: the object's key.
+        size: bytes.
+        modified: time of the last write in seconds since 1970.
+        tag: changes whenever the object is written to, even if its modification time is put back.
+        content: tag of the bytes alone, which S3 also returns for an object that it has just
+            stored; "" for stores that know `tag` at that time.
     """
 
     key: str
@@ -35,20 +40,23 @@ class ObjectInfo:
 
 
 def file_tag(status: os.stat_result) -> str:
-    """The tag of a file: whoever writes to it cannot put `st_ctime` back."""
+    """Return the tag of a file. It includes `st_ctime`, which a writer cannot put back."""
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 class Store(Protocol):
-    """Objects by key. Every method raises `Unavailable` when the store does not answer."""
+    """Objects by key. Every method raises `Unavailable` if the store does not respond."""
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file under `key`, replacing what was there; readers see the old or the new whole.
+        """Store a file under `key` and replace any previous object.
 
-        With `move` the source is gone afterwards (a folder store on the same file system renames it).
+        Readers see the old or the new one whole.
+
+        Args:
+            move: remove the source afterwards; a folder store on the same file system renames it.
 
         Returns:
-            `tag` or `content` of the object, as `stat` tells them; "" where neither is known.
+            `tag` or `content` of the object, equal to those of `stat`; "" if neither is known.
         """
         ...
 
@@ -57,10 +65,13 @@ class Store(Protocol):
         ...
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of at most 1 MiB from `offset` on, at most `length` bytes (None: to the end).
+        """Return chunks of at most 1 MiB from `offset` on, `length` bytes (None: to the end).
 
-        A range beyond the end is clipped. Raises `StoreCorrupt` at once when there is no such object,
-        and during iteration when it turns out shorter than it was.
+        A range beyond the end is clipped.
+
+        Raises:
+            StoreCorrupt: at once if the object does not exist; during iteration if it became
+                shorter.
         """
         ...
 
@@ -69,39 +80,40 @@ class Store(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is not there is fine."""
+        """Remove the object, if present."""
         ...
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with `prefix` (empty: all), in no promised order."""
+        """Yield the objects whose key starts with `prefix` (empty: all), in no particular order."""
         ...
 
     def local_path(self, key: str) -> Path | None:
-        """Return the object's own file in a folder store, None in any other or when missing."""
+        """Return the object's file in a folder store; None if missing or in another store."""
         ...
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return a URL that lets anybody GET the object for `seconds` (1 to 900), or None for a folder.
+        """Return a URL to GET the object for `seconds` (1 to 900) without a key; None for a folder.
 
-        `headers` are response headers that the URL fixes, such as `Content-Disposition`.
+        Args:
+            headers: response headers that the URL sets, such as `Content-Disposition`.
         """
         ...
 
     def check(self) -> None:
-        """Raise `Unavailable` when the store cannot be used now; answers within seconds."""
+        """Raise `Unavailable` within seconds if the store cannot be used now."""
         ...
 
     def prepare(self) -> None:
-        """Make the folder or the bucket when missing."""
+        """Make the folder or the bucket if it is missing."""
         ...
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Remove what writers that began more than `older_s` seconds ago, and crashed, left half-written."""
+        """Remove incomplete objects of crashed writers older than `older_s` seconds."""
         ...
 
 
 def checked_key(key: str) -> str:
-    """Return `key`; raise ValueError unless it is made of plain path segments."""
+    """Return `key` unchanged; raise ValueError unless it is made of plain path segments."""
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise ValueError(f"not a store key: {key[:80]!r}")
     if any(not part or part.startswith(".") for part in key.split("/")):
@@ -110,7 +122,10 @@ def checked_key(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return `prefix`; raise ValueError unless keys can start with it (a trailing slash is fine)."""
+    """Return `prefix` unchanged; raise ValueError unless keys can start with it.
+
+    A trailing slash is fine.
+    """
     if prefix:
         checked_key(prefix.removesuffix("/"))
     return prefix

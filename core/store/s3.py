@@ -1,8 +1,9 @@
 """A store in a bucket of any S3-compatible server, through the `minio` client.
 
-Memory is constant: files go up in parts of a fixed size and come down in chunks. Every call has
-time-outs and a bounded number of retries with growing pauses; a download that breaks off goes on where
-it stopped. Error texts name the server and S3's error code, never a key, a header or a signed URL.
+Memory is constant: files are uploaded in parts of a fixed size and downloaded in chunks. Every call
+has time-outs and a bounded number of retries with growing pauses. An interrupted download resumes
+where it stopped. Error texts name the server and S3's error code, never a key, a header or a signed
+URL.
 """
 
 import os
@@ -56,17 +57,24 @@ _ABSENT = frozenset({"NoSuchKey", "ResourceNotFound"})
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one call may take: seconds per connection and per silence, tries, first pause in seconds."""
+    """Time limits of one call.
+
+    Attributes:
+        connect_s: seconds for a connection.
+        read_s: seconds without a byte from the server.
+        retries: number of further tries.
+        pause_s: first pause between tries in seconds; it doubles each time.
+    """
 
     connect_s: float = 3.0
     read_s: float = 20.0
     retries: int = 3
     pause_s: float = 0.2
     repeat_silence: bool = True
-    """Whether a server that took a request and stays silent is asked again."""
+    """Repeat a request to a server that accepted it but did not respond in time."""
 
     def pool(self) -> PoolManager:
-        """HTTP connections with these limits; TLS certificates are always verified."""
+        """Return a connection pool with these limits; TLS certificates are always verified."""
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
             retries=(Retry if self.repeat_silence else _NotAfterSilence)(
@@ -75,7 +83,7 @@ class Patience:
                 backoff_jitter=self.pause_s,
                 backoff_max=5.0,
                 status_forcelist=_RETRIED_STATUS,
-                allowed_methods=None,  # all of S3's calls used here can be repeated
+                allowed_methods=None,  # every S3 call used here is safe to repeat
                 respect_retry_after_header=False,  # a server must not choose how long a request hangs
                 raise_on_status=False,
             ),
@@ -86,7 +94,7 @@ class Patience:
 
 
 class _NotAfterSilence(Retry):
-    """Repeats after an error or a broken connection, which come soon, and not after a time-out."""
+    """Retries after errors and broken connections, which show quickly, but not after a time-out."""
 
     def increment(
         self,
@@ -103,12 +111,18 @@ class _NotAfterSilence(Retry):
 
 
 REQUEST_PATIENCE = Patience(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
-"""While a client waits: two silences in a row (a part, then the end of its upload) still leave it 15 s."""
+"""Limits while a client waits.
+
+Two time-outs in a row (a part, then the end of its upload) still leave the client 15 s.
+"""
 CHECK_PATIENCE = Patience(connect_s=1.0, read_s=2.0, retries=0)
 
 
 class S3Store:
-    """Objects in a bucket, under the address's prefix. Safe for threads, not to be shared by a fork."""
+    """Objects in a bucket, under the address's prefix.
+
+    Safe for threads; not to be shared across a fork.
+    """
 
     def __init__(
         self, address: S3Address, access_key: str, secret_key: str, *, patience: Patience | None = None
@@ -122,7 +136,7 @@ class S3Store:
         return f"S3Store({str(self.address)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file, in parts when it is larger than one; the object appears with the last part."""
+        """Store a file, in parts if it is large. The object appears with the last part."""
         name = self._name(key)
         with path.open("rb") as handle:
             tag = self._put(name, handle, os.fstat(handle.fileno()).st_size)
@@ -135,19 +149,21 @@ class S3Store:
         self._put(self._name(key), BytesIO(data), len(data))
 
     def _put(self, name: str, handle: BinaryIO, size: int) -> str:
-        """Store an object; return its ETag."""
+        """Store an object and return its ETag."""
         part = max(PART_BYTES, -(-size // MAX_PARTS))
-        # A multipart upload whose last answer was lost is gone when the client repeats its end: the
-        # server says NoSuchUpload, though the object may be there. Sending it all again is always right.
+        # If the response that completes a multipart upload is lost, the client repeats the request
+        # and the server answers NoSuchUpload, although the object may exist. Sending the whole
+        # object again is always right.
         for last in (False, True):
             handle.seek(0)
             with self._outage():
                 try:
-                    # One part at a time: memory stays at two parts, and no thread outlives an error.
-                    made = self._client.put_object(
+                    # One part at a time: memory stays at two parts, and no thread outlives an
+                    # error.
+                    written = self._client.put_object(
                         self.address.bucket, name, handle, size, part_size=part, num_parallel_uploads=1
                     )
-                    return made.etag or ""
+                    return written.etag or ""
                 except S3Error as error:
                     if last or error.code != "NoSuchUpload":
                         raise
@@ -165,7 +181,7 @@ class S3Store:
         return iter(()) if response is None else self._chunks(key, name, offset, length, response)
 
     def _open(self, key: str, name: str, offset: int, length: int | None) -> BaseHTTPResponse | None:
-        """Start a download; None when the range lies beyond the end."""
+        """Start a download and return its response; None if the range lies beyond the end."""
         with self._outage():
             try:
                 response = self._client.get_object(self.address.bucket, name, offset, length or 0)
@@ -200,14 +216,15 @@ class S3Store:
                     if failures > self._patience.retries:
                         raise self._unavailable(error) from error
                     time.sleep(self._patience.pause_s * 2**failures)
-                    again = self._open(key, name, offset, end - offset)
-                    if again is None or again.headers.get("etag") != etag:
+                    resumed = self._open(key, name, offset, end - offset)
+                    if resumed is None or resumed.headers.get("etag") != etag:
                         raise StoreCorrupt(f"The stored object {key} changed while it was read.") from error
-                    response, whole_since = again, offset
+                    response, whole_since = resumed, offset
                     continue
                 offset += len(chunk)
                 if offset - whole_since >= CHUNK_BYTES:
-                    failures = 0  # a connection that gives less than this before it breaks counts as none
+                    # A connection that breaks before this many bytes counts as one more failure.
+                    failures = 0
                 yield chunk
             response.release_conn()
         finally:
@@ -218,13 +235,15 @@ class S3Store:
         name = self._name(key)
         with self._outage():
             try:
-                found = self._client.stat_object(self.address.bucket, name)
+                metadata = self._client.stat_object(self.address.bucket, name)
             except S3Error as error:
                 if error.code in _ABSENT:
                     return None
                 raise
-        modified = found.last_modified.timestamp() if found.last_modified else 0.0
-        return ObjectInfo(key, found.size or 0, modified, f"{found.etag}-{modified}", found.etag or "")
+        modified = metadata.last_modified.timestamp() if metadata.last_modified else 0.0
+        return ObjectInfo(
+            key, metadata.size or 0, modified, f"{metadata.etag}-{modified}", metadata.etag or ""
+        )
 
     def delete(self, key: str) -> None:
         """Remove the object."""
@@ -237,15 +256,15 @@ class S3Store:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with `prefix`, a page of the server's at a time."""
+        """Yield the objects whose key starts with `prefix`, one page of the server at a time."""
         start = self.address.prefix + checked_prefix(prefix)
         return self._listed(start)
 
     def _listed(self, start: str) -> Iterator[ObjectInfo]:
-        found = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
+        objects = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
         while True:
             with self._outage():
-                item = next(found, None)
+                item = next(objects, None)
             if item is None:
                 return
             name = item.object_name or ""
@@ -253,7 +272,7 @@ class S3Store:
             yield ObjectInfo(name.removeprefix(self.address.prefix), item.size or 0, modified)
 
     def local_path(self, key: str) -> Path | None:
-        """An S3 store has no local files."""
+        """Return None, because an S3 store has no local files."""
         checked_key(key)
         return None
 
@@ -277,13 +296,13 @@ class S3Store:
             )
 
     def check(self) -> None:
-        """Raise `Unavailable` unless the server answers and has the bucket (3 seconds at most)."""
+        """Raise `Unavailable` unless the server responds within 3 seconds and has the bucket."""
         with self._outage():
             if not self._check_client.bucket_exists(self.address.bucket):
                 raise self._no_bucket()
 
     def prepare(self) -> None:
-        """Make the bucket when missing."""
+        """Make the bucket if it is missing."""
         with self._outage():
             if self._client.bucket_exists(self.address.bucket):
                 return
@@ -291,19 +310,22 @@ class S3Store:
                 self._client.make_bucket(self.address.bucket, self.address.region)
             except S3Error as error:
                 if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
-                    raise  # else another process was faster; whether it is ours shows at the first call
+                    # Another process was faster; the first call shows whether the bucket is ours.
+                    raise
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Abort uploads in parts that were never finished: a killed process left them.
+        """Abort multipart uploads that a killed process left unfinished.
 
-        Some servers list none for a whole bucket; those, such as MinIO, abort old ones by themselves.
+        Some servers list none for a whole bucket. Those, such as MinIO, abort old ones by
+        themselves.
         """
         oldest = datetime.now(UTC) - timedelta(seconds=older_s)
         bucket = self.address.bucket
         with self._outage():  # the client has these calls, but no public name for them
-            # No key has a bar: an empty delimiter, which the client sends otherwise, hides everything on some servers.
-            found = self._client._list_multipart_uploads(bucket, delimiter="|", prefix=self.address.prefix)
-            for upload in found.uploads:
+            # No key has a bar. The empty delimiter that the client sends by default hides
+            # everything on some servers.
+            listing = self._client._list_multipart_uploads(bucket, delimiter="|", prefix=self.address.prefix)
+            for upload in listing.uploads:
                 begun, upload_id = upload.initiated_time, upload.upload_id
                 if begun is None or upload_id is None or begun > oldest:
                     continue
@@ -318,7 +340,7 @@ class S3Store:
 
     @contextmanager
     def _outage(self) -> Iterator[None]:
-        """Turn whatever the client raises about the server or the network into `Unavailable`."""
+        """Turn the client's errors about the server or the network into `Unavailable`."""
         try:
             yield
         except (MinioException, HTTPError, ParseError) as error:

@@ -1,4 +1,4 @@
-"""A store that tells Prometheus how long its operations take and which of them fail."""
+"""A store that reports durations and failures of its operations to Prometheus."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from core.telemetry import STORE_FAILURES, STORE_SECONDS
 
 
 class TimedStore:
-    """`store`, with every operation that moves or looks up an object measured.
+    """A wrapper of `store` that measures every operation that moves or looks up an object.
 
-    Of a read the time until it is open counts: how fast the rest goes is its reader's affair.
+    A read is measured until it is open; the rest depends on the speed of its reader.
     """
 
     def __init__(self, store: Store) -> None:
@@ -23,53 +23,53 @@ class TimedStore:
         return repr(self.inner)
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """As `Store.put_file`; counts as `put`."""
+        """Call `Store.put_file`, measured as `put`."""
         with _measured("put"):
             return self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """As `Store.put_bytes`; counts as `put`."""
+        """Call `Store.put_bytes`, measured as `put`."""
         with _measured("put"):
             self.inner.put_bytes(key, data)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """As `Store.read`; counts until it is open."""
+        """Call `Store.read`, measured as `read` until the object is open."""
         with _measured("read"):
             return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """As `Store.stat`."""
+        """Call `Store.stat`, measured as `stat`."""
         with _measured("stat"):
             return self.inner.stat(key)
 
     def delete(self, key: str) -> None:
-        """As `Store.delete`."""
+        """Call `Store.delete`, measured as `delete`."""
         with _measured("delete"):
             self.inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """As `Store.list`; not measured: it goes on while its reader works."""
+        """Call `Store.list`, not measured because it goes on while its reader works."""
         return self.inner.list(prefix)
 
     def local_path(self, key: str) -> Path | None:
-        """As `Store.local_path`; not measured."""
+        """Call `Store.local_path`, not measured."""
         return self.inner.local_path(key)
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """As `Store.presign`; not measured: it asks nobody."""
+        """Call `Store.presign`, not measured because it contacts no server."""
         return self.inner.presign(key, seconds, headers)
 
     def check(self) -> None:
-        """As `Store.check`."""
+        """Call `Store.check`, measured as `check`."""
         with _measured("check"):
             self.inner.check()
 
     def prepare(self) -> None:
-        """As `Store.prepare`; not measured."""
+        """Call `Store.prepare`, not measured."""
         self.inner.prepare()
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
-        """As `Store.remove_strays`; not measured."""
+        """Call `Store.remove_strays`, not measured."""
         self.inner.remove_strays(older_s)
 
 

@@ -1,1 +1,4 @@
-"""`perennial compare-methods DIR`: Perennial's default beside the usual ways to update a classifier, on one split."""
+"""`perennial compare-methods DIR`: Perennial's default and usual updates of a classifier compared.
+
+All are measured on one split.
+"""

@@ -1,4 +1,4 @@
-"""The base that the rows of today start from: its weights, and how its images are prepared."""
+"""The base that the rows other than Perennial's start from: its weights and its images."""
 
 import subprocess
 from dataclasses import dataclass
@@ -24,7 +24,16 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class Base:
-    """Weights of a backbone by name. size: pixels a side of its images."""
+    """Weights of a backbone by name.
+
+    Attributes:
+        name: name of the base.
+        architecture: its architecture with hyper-parameters.
+        size: pixels a side of its images.
+        resizing: conversion of files to such images.
+        normalise: statistics of its training images.
+        tensors: weights by name.
+    """
 
     name: str
     architecture: dict[str, object]
@@ -41,7 +50,7 @@ class Base:
         return network
 
     def inputs(self) -> Inputs:
-        """Return what turns uint8 images into inputs of the network."""
+        """Return the conversion of uint8 images to inputs of the network."""
         return Inputs(self.normalise, CHANNELS, CPU)
 
 
@@ -59,10 +68,15 @@ def load_base(name: str, scratch: Path) -> Base:
 
 
 def _packaged(name: str) -> Base:
-    known = packaged_base.packaged(name)
+    description = packaged_base.packaged(name)
     tensors = load(packaged_base.weights(CHANNELS, name))
     return Base(
-        name, dict(known.architecture), known.size, Resizing(decoding=LATEST), known.normalise, tensors
+        name,
+        dict(description.architecture),
+        description.size,
+        Resizing(decoding=LATEST),
+        description.normalise,
+        tensors,
     )
 
 
@@ -77,13 +91,13 @@ def _imagenet(scratch: Path) -> Base:
         raise _missing(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
     if done.returncode:
         raise _missing(done.stderr.strip()[-300:])
-    known = pretrained(imagenet_base.MODEL)
+    weights = pretrained(imagenet_base.MODEL)
     return Base(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
-        known.size,
-        Resizing(float(known.crop), known.interpolation, LATEST),
-        Normalisation(mean=list(known.mean), std=list(known.std)),
+        weights.size,
+        Resizing(float(weights.crop), weights.interpolation, LATEST),
+        Normalisation(mean=list(weights.mean), std=list(weights.std)),
         load_file(file),
     )
 

@@ -1,4 +1,4 @@
-"""Perennial's row: the same batches through HTTP, learned by the service with its own defaults."""
+"""Perennial's row: the same batches sent through HTTP and learned with the service's defaults."""
 
 import time
 from collections import defaultdict
@@ -18,10 +18,13 @@ JOB_TIMEOUT_S = 3600.0
 def learn_by_service(
     client: Perennial, data: Data, photos: Photos, fields: Mapping[str, Any], say: Callable[[str], None]
 ) -> Outcome:
-    """Send every batch and count the right answers of the last version.
+    """Send every batch and count the correct answers of the last version.
 
     Args:
-        fields: of the new model beside name and scenario; empty for the service's defaults.
+        client: client of the service.
+        data: the split.
+        photos: the images of the folder.
+        fields: fields of the new model beside name and scenario; empty for the service's defaults.
         say: called with a line of progress.
 
     Raises:
@@ -48,16 +51,16 @@ def learn_by_service(
         if job.outcome == "held":
             notes.append(f"The gate held version {version}; it was promoted, so that the next batch went on.")
             client.aliases.promote(model, version, reason="compared with other methods")
-    kept = client.memory.retrieve(model).items
-    return Outcome(ROW, _count_right(client, model, version), seconds, kept, notes)
+    images_kept = client.memory.retrieve(model).items
+    return Outcome(ROW, _count_right(client, model, version), seconds, images_kept, notes)
 
 
 def _images(photos: Photos, classes: list[str], part: Part, labels: list[int]) -> dict[str, list[bytes]]:
-    found: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
+    images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
     for number, label in zip(part.numbers, part.labels.tolist(), strict=True):
         if label in labels:
-            found[classes[label]].append(photos.read_image(number))
-    return found
+            images_by_class[classes[label]].append(photos.read_image(number))
+    return images_by_class
 
 
 def _count_right(client: Perennial, model: str, version: int) -> dict[str, tuple[int, int]]:

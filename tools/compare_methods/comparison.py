@@ -1,4 +1,4 @@
-"""A comparison from a folder to its table: read, split, decode, estimate, then one row after the other."""
+"""A comparison from a folder to its table: read, split, decode, estimate, then run each row."""
 
 import os
 import tempfile
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 Serve = Callable[[], AbstractContextManager[Perennial]]
 EXTRA = "perennial-service[compare]"
 PROGRESS_IMAGES = 200
-"""A line of progress while images are read comes after so many."""
+"""Number of images between lines of progress while images are read."""
 SHOWN_SKIPPED = 3
 
 
@@ -39,8 +39,13 @@ SHOWN_SKIPPED = 3
 class Options:
     """Choices of a comparison.
 
-    epochs: of each training. base: of the rows of today. rows: of the table. model: fields of Perennial's model beside
-    its name and scenario; empty for the service's defaults.
+    Attributes:
+        sample: size of the split.
+        epochs: epochs of each training.
+        base: base of the rows other than Perennial's.
+        rows: rows of the table.
+        model: fields of Perennial's model beside its name and scenario; empty for the service's
+            defaults.
     """
 
     sample: Sample = field(default_factory=Sample)
@@ -52,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of a comparison, and all of it as JSON."""
+    """The rows of a comparison, and the whole comparison as JSON."""
 
     outcomes: list[Outcome]
     document: dict[str, Any]
@@ -60,7 +65,7 @@ class Comparison:
 
 @contextmanager
 def serve_embedded() -> Iterator[Perennial]:
-    """Start a service of its own in a temporary folder, whatever service this machine has."""
+    """Start a service in a temporary folder, independent of any other service of this machine."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
         service.running(Path(folder) / "data", inherits_settings=False) as running,
@@ -70,7 +75,7 @@ def serve_embedded() -> Iterator[Perennial]:
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -78,11 +83,14 @@ def compare(folder: Path, options: Options, say: Say, serve: Serve = serve_embed
     """Measure every row on the same split of a folder.
 
     Args:
+        folder: folder of labelled images.
+        options: choices of the comparison.
         say: called with a line of progress.
-        serve: starts the service that Perennial's row is learned by.
+        serve: starts the service for Perennial's row.
 
     Raises:
-        CannotCompare: the folder, the options or what is installed do not allow it; the message says what to do.
+        CannotCompare: the folder, the options or missing packages prevent it; the message says what
+            to do.
     """
     begun = time.perf_counter()
     _require_libraries(options.rows)
@@ -151,8 +159,8 @@ def _say_data(data: Data, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
-        said = f"{count} images were" if count > 1 else "1 image was"
-        say(f"warning: {said} skipped as unreadable: {names}{' …' if count > SHOWN_SKIPPED else ''}")
+        subject = f"{count} images were" if count > 1 else "1 image was"
+        say(f"warning: {subject} skipped as unreadable: {names}{' …' if count > SHOWN_SKIPPED else ''}")
     sizes = ", ".join(str(len(batch)) for batch in data.batches)
     say(
         f"{len(data.classes)} classes in {len(data.batches)} batches of new classes ({sizes}): "
@@ -161,7 +169,7 @@ def _say_data(data: Data, say: Say) -> None:
 
 
 def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
-    """Measure the first passes; a network is trained for it only where a row trains one."""
+    """Measure the first passes. A network is trained for this only if a row trains one."""
     network, images = base.build_network(0), data.images_of(slice(None))
     features = time_features(network, base.inputs(), images)
     training = 0.0

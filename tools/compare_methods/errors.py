@@ -2,4 +2,7 @@
 
 
 class CannotCompare(ValueError):
-    """A comparison that cannot be made; the message says what is wrong, what is allowed and what to do."""
+    """A comparison that cannot be made.
+
+    The message says what is wrong, what is allowed and what to do.
+    """

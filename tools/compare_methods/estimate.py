@@ -4,12 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 LONG_S = 20 * 60.0
-"""Beyond it the estimate says how to shorten the comparison."""
+"""Seconds above which the estimate says how to shorten the comparison."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured seconds for one image: decoding, features, a training step."""
+    """Measured seconds for one image: decoding, features, and a training step."""
 
     decode: float
     features: float
@@ -18,7 +18,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Work:
-    """The images that a comparison learns and is measured on, and the epochs of each training."""
+    """Numbers of images to learn and to measure on, and of epochs of each training."""
 
     learned: int
     held_out: int
@@ -26,7 +26,7 @@ class Work:
 
 
 def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
-    """Return the seconds that some rows take. The classifiers of scikit-learn share one pass for their features."""
+    """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
     images = work.learned + work.held_out
     training = work.epochs * work.learned * rates.training + work.held_out * rates.features
     each = {"finetune": training, "full": training, "perennial": images * (rates.decode + rates.features)}
@@ -39,8 +39,8 @@ def say_estimate(rates: Rates, work: Work, rows: Collection[str], cores: int) ->
     whole = estimate_seconds(rates, work, rows)
     text = f"This takes about {_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:
-        rest = estimate_seconds(rates, work, [row for row in rows if row != "full"])
-        text += f"; --without full about {_in_words(rest)}"
+        without_full = estimate_seconds(rates, work, [row for row in rows if row != "full"])
+        text += f"; --without full about {_in_words(without_full)}"
     if whole > LONG_S:
         text += ". Fewer images (--images) or epochs (--epochs) make it shorter"
     return f"{text}."

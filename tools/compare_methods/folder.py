@@ -11,10 +11,11 @@ from tools.compare_methods.errors import CannotCompare
 
 
 class Photos:
-    """Labelled images by number; the bytes of one are read when they are asked for.
+    """Labelled images by number. The bytes of an image are read on request.
 
     Attributes:
-        rows: name, label and part of each image. part: `train`, `test`, or empty where the folder has no parts.
+        rows: name, label and part of each image. The part is `train`, `test`, or empty if the
+            folder has no parts.
         warnings: sentences about files that were left out.
     """
 
@@ -24,13 +25,18 @@ class Photos:
         self.warnings = images.warnings
 
     def read_image(self, number: int) -> bytes:
-        """Return the bytes of one image. Raises PackError where the file has gone or changed."""
-        contents = self._images.contents(number)  # some close their file when nobody holds them
+        """Return the bytes of one image.
+
+        Raises:
+            PackError: the file was deleted or changed.
+        """
+        # Keep a reference, because some kinds close their file once nobody holds the contents.
+        contents = self._images.contents(number)
         return b"".join(next(iter(contents)))
 
 
 def open_folder(folder: Path) -> Photos:
-    """List the images of a folder; none is read.
+    """List the images of a folder without reading them.
 
     Raises:
         CannotCompare: the folder has no layout that the client can submit.

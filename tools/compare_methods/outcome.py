@@ -1,4 +1,4 @@
-"""The outcome of one row: right answers by class after the last batch, and the price of that batch."""
+"""The outcome of one row: correct answers by class after the last batch, and that batch's cost."""
 
 from dataclasses import dataclass, field
 
@@ -11,8 +11,12 @@ from tools.compare_methods.pixels import Labels
 class Outcome:
     """Figures of one way to update a classifier.
 
-    per_class: class → right answers and held-out images. seconds: of the last batch. images_kept: images of earlier
-    batches that the way needs for the next one. notes: sentences about the run.
+    Attributes:
+        row: name of the row.
+        per_class: class → correct answers and held-out images.
+        seconds: duration of the last batch.
+        images_kept: images of earlier batches that the next update needs.
+        notes: sentences about the run.
     """
 
     row: str
@@ -23,20 +27,25 @@ class Outcome:
 
     @property
     def accuracy(self) -> float:
-        """The share of all held-out images that are answered rightly."""
+        """The share of all held-out images that are classified correctly."""
         total = sum(images for _, images in self.per_class.values())
         return sum(right for right, _ in self.per_class.values()) / total
 
     @property
     def worst_class(self) -> tuple[str, float]:
-        """The class with the smallest share of right answers, and that share."""
+        """The class with the smallest share of correct answers, and that share."""
         shares = {name: right / total for name, (right, total) in self.per_class.items()}
         name = min(shares, key=lambda label: (shares[label], label))
         return name, shares[name]
 
 
 def count_right(classes: list[str], answers: Labels, labels: Labels) -> dict[str, tuple[int, int]]:
-    """Count right answers and images by class. answers, labels: int64 [N], which index `classes`."""
+    """Count correct answers and images by class.
+
+    Args:
+        classes: names of the classes.
+        answers, labels: int64 [N], indices of `classes`.
+    """
     right = np.bincount(labels[answers == labels], minlength=len(classes)).tolist()
     total = np.bincount(labels, minlength=len(classes)).tolist()
     return dict(zip(classes, zip(right, total, strict=True), strict=True))

@@ -24,7 +24,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Decoded images: uint8 [N, S, S, 3], their labels int64 [N], and their numbers in the folder."""
+    """Decoded images uint8 [N, S, S, 3], labels int64 [N], and their numbers in the folder."""
 
     pixels: Pixels
     labels: Labels
@@ -33,9 +33,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Images:
-    """Some rows of a part, read when they are taken: the pixels of all need not fit into memory.
+    """Rows of a part, read on access: the pixels of all need not fit into memory.
 
-    rows: int64 [N], which index `part`.
+    Attributes:
+        part: the part.
+        rows: int64 [N], indices of its images.
     """
 
     part: Part
@@ -54,8 +56,12 @@ class Images:
 class Data:
     """A split with its pixels.
 
-    classes: in the order of learning; labels index them. batches: the labels of each batch. decode_s: seconds for one
-    image. skipped: name and reason of each image that cannot be read.
+    Attributes:
+        classes: classes in the order of learning, which labels index.
+        batches: the labels of each batch.
+        learned, held_out: images to learn and to measure on.
+        decode_s: seconds for decoding one image.
+        skipped: name and reason of each unreadable image.
     """
 
     classes: list[str]
@@ -79,10 +85,13 @@ class Data:
 def decode_split(
     photos: Photos, split: Split, base: Base, scratch: Path, progress: Callable[[int, int], None]
 ) -> Data:
-    """Decode the images of a split; those that cannot be read are skipped.
+    """Decode the images of a split; unreadable ones are skipped.
 
     Args:
-        scratch: a folder for the pixels, which are mapped.
+        photos: the images of the folder.
+        split: numbers of the images.
+        base: the base, which determines their size.
+        scratch: a folder for the pixels, which are memory-mapped.
         progress: called with the images done and all images.
 
     Raises:
@@ -112,7 +121,7 @@ class _Decoder:
         self._done = 0
 
     def decode_part(self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path) -> Part:
-        """Decode one part into a file that is mapped: a large comparison does not fill the memory."""
+        """Decode one part into a memory-mapped file, so that it does not fill memory."""
         size = self._base.size
         total = sum(len(numbers_of[label]) for label in classes)
         pixels = np.lib.format.open_memmap(file, "w+", np.uint8, (total, size, size, CHANNELS))

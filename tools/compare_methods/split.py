@@ -1,4 +1,4 @@
-"""The split: classes into batches of new classes, and each class's images into learned and held-out ones."""
+"""The split: classes into batches of new classes, and images into learned and held-out ones."""
 
 import random
 from collections import defaultdict
@@ -9,13 +9,13 @@ from perennial.pack.images import Image
 from tools.compare_methods.errors import CannotCompare
 
 LEAST_IMAGES = 10
-"""Images of a class; with fewer, one held-out image is a third of the class's accuracy."""
+"""Least images of a class; with fewer, one held-out image is a third of the class's accuracy."""
 HELD_OUT_SHARE = 0.3
 USUAL_BATCHES = 3
 MAX_LEARNED, MAX_HELD_OUT = 60, 50
-"""Images of a class that are used unless an option asks for others."""
+"""Images of a class that are used unless an option sets other numbers."""
 ALL_LEARNED, ALL_HELD_OUT = 600, 500
-"""Images of all classes: with many classes fewer of each are used, so that a comparison takes minutes."""
+"""Images of all classes: many classes use fewer images each, so that a comparison takes minutes."""
 SHOWN = 5
 
 
@@ -23,8 +23,10 @@ SHOWN = 5
 class Sample:
     """The size of a comparison.
 
-    batches: of new classes; images, held_out: at most so many of each class; None: the usual number. seed: of the
-    order of classes and of the choice of images.
+    Attributes:
+        batches: number of batches of new classes; None for the usual number.
+        images, held_out: most images of each class; None for the usual number.
+        seed: seed of the order of classes and of the choice of images.
     """
 
     batches: int | None = None
@@ -33,11 +35,11 @@ class Sample:
     seed: int = 0
 
     def max_learned(self, classes: int) -> int:
-        """Return how many images of each class are learned at most."""
+        """Return the largest number of learned images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
     def max_held_out(self, classes: int) -> int:
-        """Return how many images of each class are held out at most."""
+        """Return the largest number of held-out images of each class."""
         return self.held_out or max(LEAST_IMAGES, min(MAX_HELD_OUT, ALL_HELD_OUT // classes))
 
 
@@ -58,10 +60,12 @@ class Split:
 def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     """Draw a split; the same rows and the same sample give the same split.
 
-    A test part of the folder is held out; a class without one gives a share of its images.
+    A test part of the folder is held out. Of a class without one, a share of its images is held
+    out.
 
     Raises:
-        CannotCompare: there are fewer than two classes, a class has too few images, or there are too many batches.
+        CannotCompare: there are fewer than two classes, a class has too few images, or there are
+            too many batches.
     """
     pools: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number, row in enumerate(rows):
@@ -71,8 +75,8 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     _require_images(counts)
     draw = random.Random(sample.seed)
     batches = tuple(_deal(draw.sample(sorted(pools), len(pools)), sample.batches))
-    most = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
-    drawn = {label: _draw_images(*pools[label], *most, draw) for label in sorted(pools)}
+    limits = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
+    drawn = {label: _draw_images(*pools[label], *limits, draw) for label in sorted(pools)}
     return Split(
         batches,
         {label: tuple(sorted(learned)) for label, (learned, _) in drawn.items()},
@@ -105,12 +109,12 @@ def _require_classes(classes: list[str], batches: int | None) -> None:
 
 
 def _deal(classes: list[str], batches: int | None) -> Iterator[tuple[str, ...]]:
-    """Cut the classes into batches whose sizes differ by one at most, larger ones first."""
+    """Divide the classes into batches whose sizes differ by at most one, larger ones first."""
     count = batches or max(2, min(USUAL_BATCHES, len(classes) // 2))
-    size, rest = divmod(len(classes), count)
+    size, remainder = divmod(len(classes), count)
     start = 0
     for number in range(count):
-        end = start + size + (number < rest)
+        end = start + size + (number < remainder)
         yield tuple(classes[start:end])
         start = end
 

@@ -1,4 +1,4 @@
-"""The table of a comparison, and the same as JSON."""
+"""The table of a comparison, as text, Markdown and JSON."""
 
 from collections.abc import Sequence
 from typing import Any

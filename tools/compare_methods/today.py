@@ -1,4 +1,4 @@
-"""The rows of today: frozen features with a classifier of scikit-learn, fine-tuning, full retraining."""
+"""Usual updates: frozen features with scikit-learn's classifiers, fine-tuning, full retraining."""
 
 import time
 from collections.abc import Callable
@@ -24,9 +24,14 @@ ALL = slice(None)
 
 @dataclass
 class Today:
-    """The rows of today on one split.
+    """Rows of usual updates on one split.
 
-    epochs: of each training. seed: of new heads and of the order of images. say: called with a line of progress.
+    Attributes:
+        data: the split.
+        base: the base that they start from.
+        epochs: epochs of each training.
+        seed: seed of new heads and of the order of images.
+        say: called with a line of progress.
     """
 
     data: Data
@@ -36,13 +41,13 @@ class Today:
     say: Callable[[str], None]
 
     def run_lda(self) -> Outcome:
-        """Frozen features of all batches, and a linear discriminant analysis of them."""
+        """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
         return self._fit("lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
 
     def run_logistic(self) -> Outcome:
-        """The same features, and a logistic regression."""
+        """Fit a logistic regression to the same features."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -52,21 +57,28 @@ class Today:
         )
 
     def run_finetune(self) -> Outcome:
-        """The network trained on each new batch alone."""
+        """Train the network on each new batch alone."""
         network, seconds = self._new_network(), 0.0
         for number in range(len(self.data.batches)):
             begun = time.perf_counter()
-            here = slice(number, number + 1)
-            self._grow(network, here, number)
-            train(network, self.base.inputs(), self.data.images_of(here), self.epochs, self.seed + number)
+            current_batch = slice(number, number + 1)
+            self._grow(network, current_batch, number)
+            train(
+                network,
+                self.base.inputs(),
+                self.data.images_of(current_batch),
+                self.epochs,
+                self.seed + number,
+            )
             seconds = time.perf_counter() - begun
             self.say(f"finetune: batch {number + 1} of {len(self.data.batches)} learned in {seconds:.0f} s")
         return self._outcome("finetune", network, seconds + self._decoding(LAST), 0)
 
     def run_full(self) -> Outcome:
-        """The network trained from the base on all batches.
+        """Train the network from the base on all batches.
 
-        Each retraining starts from the base, so those after earlier batches change no figure and are left out.
+        Each retraining starts from the base. Retraining after earlier batches would change no
+        figure, so it is left out.
         """
         network = self._new_network()
         begun = time.perf_counter()
@@ -74,8 +86,8 @@ class Today:
         train(network, self.base.inputs(), self.data.images_of(ALL), self.epochs, self.seed)
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
-        kept = len(self.data.images_of(slice(None, -1)))
-        return self._outcome("full", network, seconds + self._decoding(ALL), kept)
+        images_kept = len(self.data.images_of(slice(None, -1)))
+        return self._outcome("full", network, seconds + self._decoding(ALL), images_kept)
 
     def _fit(self, row: str, classifier: Any) -> Outcome:
         features, of_last = self._features
@@ -89,22 +101,22 @@ class Today:
 
     @cached_property
     def _features(self) -> tuple[Features, float]:
-        """Features of all learned images, and the seconds that those of the last batch took."""
+        """Features of all learned images, and the seconds for those of the last batch."""
         network, count = self._new_network(), len(self.data.learned.labels)
-        found, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
+        features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
             images = self.data.images_of(slice(number, number + 1))
             begun = time.perf_counter()
-            found[images.rows] = extract_features(network, self.base.inputs(), images).numpy()
+            features[images.rows] = extract_features(network, self.base.inputs(), images).numpy()
             seconds = time.perf_counter() - begun
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
-        return found, seconds
+        return features, seconds
 
     @cached_property
     def _held_out_features(self) -> Features:
         images = self.data.held_out_images
-        found: Features = extract_features(self._new_network(), self.base.inputs(), images).numpy()
-        return found
+        features: Features = extract_features(self._new_network(), self.base.inputs(), images).numpy()
+        return features
 
     def _new_network(self) -> Network:
         return self.base.build_network(self.seed)

@@ -1,4 +1,7 @@
-"""A plain training loop, as people write it today: AdamW, cosine schedule, shifted images, all weights trained."""
+"""A plain training loop, as usual today.
+
+It uses AdamW, a cosine schedule, shifted images, and trains all weights.
+"""
 
 import time
 from collections.abc import Iterator
@@ -16,21 +19,27 @@ BATCH = 32
 LEARNING_RATE = 5e-4
 WEIGHT_DECAY = 0.01
 MAX_SHIFT = 0.08
-"""By which share of its side an image is shifted at most. Images are not mirrored: digits and letters are not."""
+"""Share of its side by which an image is shifted at most.
+
+Images are not mirrored, because that changes digits and letters.
+"""
 
 
 class Trainer:
-    """Trains one network on one set of images; `step` is one batch of them."""
+    """Training of one network on one set of images; `step` learns one batch of them."""
 
     def __init__(self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int) -> None:
-        """steps: of each epoch."""
+        """Set up the training; `steps` is the number of batches of each epoch."""
         self._network, self._inputs = network, inputs
         self._optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, max(1, epochs * steps))
         self._generator = torch.Generator().manual_seed(seed)
 
     def order(self, count: int) -> tuple[Tensor, ...]:
-        """Return the rows of one epoch in batches of nearly equal size: batch norm dislikes a small last one."""
+        """Return the rows of one epoch in batches of nearly equal size.
+
+        BatchNorm works badly with a small last batch.
+        """
         return torch.randperm(count, generator=self._generator).tensor_split(batches_of(count))
 
     def step(self, pixels: Pixels, labels: Labels) -> None:
@@ -52,7 +61,7 @@ class Trainer:
 
 
 def batches_of(count: int) -> int:
-    """Return in how many batches an epoch of `count` images is cut."""
+    """Return the number of batches of an epoch of `count` images."""
     return max(1, round(count / BATCH))
 
 
@@ -65,7 +74,7 @@ def train(network: Network, inputs: Inputs, images: Images, epochs: int, seed: i
 
 
 def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor:
-    """Return float32 [N, width] of images."""
+    """Return the features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
         parts = [network.features(inputs(torch.from_numpy(pixels))) for pixels in _blocks(images)]
@@ -77,12 +86,12 @@ def answer(network: Network, inputs: Inputs, images: Images) -> Labels:
     network.eval()
     with torch.inference_mode():
         parts = [network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _blocks(images)]
-    found: Labels = torch.cat(parts).numpy()
-    return found
+    labels: Labels = torch.cat(parts).numpy()
+    return labels
 
 
 def time_training(network: Network, inputs: Inputs, images: Images) -> float:
-    """Return the seconds that one image takes in a training step; the first step warms up and does not count."""
+    """Return the seconds of one image in a training step, after a first step for warming up."""
     pixels, labels = images.take(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
     trainer.step(pixels, labels)
@@ -92,7 +101,7 @@ def time_training(network: Network, inputs: Inputs, images: Images) -> float:
 
 
 def time_features(network: Network, inputs: Inputs, images: Images) -> float:
-    """Return the seconds that the features of one image take; the first pass warms up and does not count."""
+    """Return the seconds for the features of one image, after a first pass for warming up."""
     part = Images(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()

@@ -1,1 +1,1 @@
-"""Download formats, a file each; `core.export.registry` lists them."""
+"""Download formats, one file each; `core.export.registry` lists them."""

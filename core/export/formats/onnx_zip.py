@@ -1,7 +1,8 @@
-"""One zip for programs without PyTorch: an ONNX graph from pixels to probabilities, labels, and code that runs it.
+"""ONNX download: one zip for programs without PyTorch.
 
-A job process makes and checks the graph (`core.learn.onnx`); here it is packed. The same graph and version
-give the same bytes.
+It has an ONNX graph from pixels to probabilities, labels, and code that runs the graph. A job
+process makes and checks the graph (`core.learn.onnx`), which is packed here. The same graph and
+version give the same bytes.
 """
 
 import json
@@ -29,7 +30,7 @@ class OnnxZip(Format):
     by_job = True
 
     def refusal(self, manifest: Manifest) -> str | None:
-        """A version without classes has no probabilities to export."""
+        """Return a sentence for a version without classes, which has no probabilities to export."""
         if manifest.version == 0 or not onnx_card.labels(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no probabilities to export. "
@@ -38,10 +39,10 @@ class OnnxZip(Format):
         return None
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the zip; its entries are stored, in fixed order and with fixed times.
+        """Write the zip. Its entries are stored, in a fixed order and with fixed times.
 
         Raises:
-            StoreCorrupt: no job has left a graph.
+            StoreCorrupt: no job has made a graph.
         """
         if version.made is None:
             raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")

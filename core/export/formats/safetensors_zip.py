@@ -1,7 +1,7 @@
-"""One zip of weights, configuration and model card.
+"""Safetensors download: one zip of weights, configuration and model card.
 
-It is a pure function of the manifest (stored entries, fixed order, fixed times): built again it has the same
-digest.
+It is a pure function of the manifest (stored entries, fixed order, fixed times), so that building
+it again gives the same digest.
 """
 
 import json
@@ -17,7 +17,10 @@ from core.export.zip_entries import add, add_text
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
-"""Architecture family → names in an uploaded base that are its classifier, which no backbone has."""
+"""Architecture family → prefix of the classifier's names in an uploaded base.
+
+No backbone has these tensors.
+"""
 
 
 class SafetensorsZip(Format):
@@ -28,16 +31,19 @@ class SafetensorsZip(Format):
     suffix = "zip"
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the zip, part after part: no version is held in memory.
+        """Write the zip, one part after another, so that no version is held in memory.
 
         Raises:
             StoreCorrupt: the parts do not fit together.
-            DamagedPart: a part has another digest than its name says.
+            DamagedPart: a part's bytes do not match its digest.
         """
         classifier = _CLASSIFIERS.get(family(version.manifest, version.catalogue) or "")
 
         def of_base(name: str) -> str | None:
-            """An uploaded base holds the backbone's own names."""
+            """Return the merged name of a base's tensor, or None for its classifier.
+
+            An uploaded base has the backbone's own names.
+            """
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
         merged = Merged([(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts])

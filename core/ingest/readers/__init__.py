@@ -1,1 +1,1 @@
-"""Readers of uploaded archives, a file each; `core.ingest.readers.registry` lists them."""
+"""Readers of uploaded archives, one file each; `core.ingest.readers.registry` lists them."""

@@ -1,7 +1,7 @@
-"""npz: arrays instead of files. Every member is judged by its npy header before a byte of data is read.
+"""Reader of npz archives. Every member's npy header is checked before its data is read.
 
-An object array is a pickle and refuses the archive. Headers are matched against the one form that NumPy
-writes instead of being evaluated (format: numpy.lib.format, versions 1.0 to 3.0).
+An object array is a pickle, for which the archive is rejected. Headers are matched against the one
+form that NumPy writes, instead of being evaluated (format: numpy.lib.format, versions 1.0 to 3.0).
 """
 
 import math
@@ -36,14 +36,14 @@ _MAX_SIDE = 1 << 15
 
 
 class NpzReader(Reader):
-    """What the members of a zip are decides, whether the sender says zip or npz."""
+    """A zip of arrays. Its members decide, whether the sender declares zip or npz."""
 
     name = "npz"
     media_types = ("application/x-npz",)
     special_of = "zip"
 
     def sniff(self, first: bytes) -> bool:
-        """A zip whose first file is an array, and in no folder."""
+        """Return whether the first file of the zip is an array outside of any folder."""
         if len(first) < 30:
             return False
         (name_bytes,) = struct.unpack_from("<H", first, 26)
@@ -51,13 +51,13 @@ class NpzReader(Reader):
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
     def list(self, fd: int, limits: Limits) -> Contents:
-        """By the headers of the arrays; equal pixels may be packed to any ratio."""
+        """Read the headers of the arrays. Equal pixels may be packed to any ratio."""
         return _contents(fd, scan(fd, limits, check_ratio=False), limits)
 
 
 @dataclass(frozen=True)
 class _Npy:
-    """One member: dtype, shape and where its elements begin within the unpacked member."""
+    """One member: dtype, shape and the offset of its elements within the unpacked member."""
 
     name: str
     index: int
@@ -67,9 +67,9 @@ class _Npy:
 
 
 def _contents(fd: int, members: Members, limits: Limits) -> Contents:
-    """Check the members of an npz and read its labels (not its images).
+    """Check the members of an npz and read its labels, but not its images.
 
-    Raises ArchiveHostile (pickle, ratio, lying size), ArchiveInvalid (arrays of another form),
+    Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
     layout = Layout("npz", of=array("l", bytes(0)))
@@ -101,11 +101,15 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
 
 
 def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
-    """The known arrays by name, images and labels among them; `layout` counts the members that are ignored."""
+    """Return the known arrays by name, at least images and labels.
+
+    Ignored members are counted in `layout`.
+    """
     arrays: dict[str, _Npy] = {}
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
-        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
+        # Read for every member: an object array anywhere is a pickle.
+        header = _header(fd, members, i)
         if stem == name or stem not in _KNOWN:
             layout.ignored += 1
             if layout.ignored <= bounds.REPORT_FILES:
@@ -172,7 +176,7 @@ def _texts(values: npt.NDArray[np.generic]) -> list[str]:
 
 
 def _header(fd: int, members: Members, i: int) -> _Npy | None:
-    """The npy header of member i; None when it is no npy array."""
+    """Return the npy header of member i, or None if it is not an npy array."""
     name = members.names[i]
     head = _first(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
@@ -247,7 +251,7 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
 
 
 def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
-    """A one-dimensional array of labels, read whole: its size is bounded by rows × label length."""
+    """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
         remedy = npz_remedies.convert_labels(item.name.removesuffix(".npy"), item.dtype.kind, item.shape)
@@ -275,6 +279,6 @@ def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArra
         codes = np.frombuffer(
             data, np.dtype("u4").newbyteorder(item.dtype.byteorder), offset=item.header_bytes
         )
-        if codes.size and codes.max() > 0x10FFFF:  # NumPy fails on them with a SystemError
+        if codes.size and codes.max() > 0x10FFFF:  # such codes make NumPy fail with a SystemError
             raise LabelsInvalid(f"The labels of {show(item.name)} are not valid text.")
     return np.frombuffer(data, item.dtype, offset=item.header_bytes)

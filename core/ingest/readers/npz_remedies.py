@@ -1,4 +1,4 @@
-"""The two lines of Python that make an npz readable, by what is wrong with it."""
+"""Lines of Python that convert an npz to a readable one, by its problem."""
 
 import math
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ _ALIASES = {
     "test_images": ("x_test", "test_x", "X_test"),
     "test_labels": ("y_test", "test_y", "Y_test"),
 }
-"""Our array → what data sets in circulation call it (Keras, MedMNIST, scikit-learn)."""
+"""Our array → its names in published data sets (Keras, MedMNIST, scikit-learn)."""
 
 
 def convert_object(array: str) -> str:
-    """Of an object array, which is a pickle."""
+    """Return the remedy for an object array, which is a pickle."""
     if array in ("labels", "test_labels", "classes"):
         change = f"{array}=d[{array!r}].astype(str)"
     elif array in IMAGES:
@@ -29,56 +29,57 @@ def convert_object(array: str) -> str:
 
 
 def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
-    """Of images of another type or shape; empty where nothing can be said."""
-    found = f"d[{array!r}]"
+    """Return the remedy for images of another type or shape, or ""."""
+    expression = f"d[{array!r}]"
     if len(shape) == 2 and math.isqrt(shape[1]) ** 2 == shape[1]:
-        found = f"{found}.reshape(-1, {math.isqrt(shape[1])}, {math.isqrt(shape[1])})"
+        expression = f"{expression}.reshape(-1, {math.isqrt(shape[1])}, {math.isqrt(shape[1])})"
     elif len(shape) == 4 and shape[1] in (1, 3, 4) and shape[3] not in (1, 3, 4):
-        found = f"{found}.transpose(0, 2, 3, 1)"
+        expression = f"{expression}.transpose(0, 2, 3, 1)"
     elif len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
         return ""
     if dtype_kind == "f":
-        found = f"(255 * {found}).round().astype('uint8')"
+        expression = f"(255 * {expression}).round().astype('uint8')"
     elif dtype_kind in "iub":
-        found = f"{found}.astype('uint8')"
+        expression = f"{expression}.astype('uint8')"
     else:
         return ""
     scale = (
         " (floats are taken as 0 to 1: leave out 255 * where they are 0 to 255)" if dtype_kind == "f" else ""
     )
-    return f"Convert it, in Python: {_lines(f'{array}=np.ascontiguousarray({found})')}{scale}"
+    return f"Convert it, in Python: {_lines(f'{array}=np.ascontiguousarray({expression})')}{scale}"
 
 
 def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
-    """Of labels of another type or shape; empty where nothing can be said."""
-    found = f"d[{array!r}]"
+    """Return the remedy for labels of another type or shape, or ""."""
+    expression = f"d[{array!r}]"
     if len(shape) == 2:
-        found += ".argmax(1)" if shape[1] > 1 else ".reshape(-1)"
+        expression += ".argmax(1)" if shape[1] > 1 else ".reshape(-1)"
     elif len(shape) != 1:
         return ""
-    if dtype_kind in "fb" and ".argmax" not in found:
-        found += ".astype(int)"
-    several = " (one-hot rows; rows of several labels are not learned)" if ".argmax" in found else ""
-    return f"Convert it, in Python: {_lines(f'{array}={found}')}{several}"
+    if dtype_kind in "fb" and ".argmax" not in expression:
+        expression += ".astype(int)"
+    several = " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
+    return f"Convert it, in Python: {_lines(f'{array}={expression}')}{several}"
 
 
 def convert_order(array: str) -> str:
-    """Of an array in Fortran order."""
+    """Return the remedy for an array in Fortran order."""
     return f"Convert it, in Python: {_lines(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
 def rename(names: Iterable[str]) -> str:
-    """Of arrays that are called otherwise; empty where no usual name is among them."""
-    there = set(names)
-    found = {
+    """Return the remedy for arrays with other names, or "" if no usual name is among them."""
+    present = set(names)
+    alias_of = {
         ours: alias
         for ours, aliases in _ALIASES.items()
-        if (alias := next((name for name in (ours, *aliases) if name in there), None))
+        if (alias := next((name for name in (ours, *aliases) if name in present), None))
     }
-    if not {"images", "labels"} <= found.keys():
+    if not {"images", "labels"} <= alias_of.keys():
         return ""
     pairs = [
-        f"{ours}=d[{alias!r}]" + (".reshape(-1)" if "labels" in ours else "") for ours, alias in found.items()
+        f"{ours}=d[{alias!r}]" + (".reshape(-1)" if "labels" in ours else "")
+        for ours, alias in alias_of.items()
     ]
     return f"Rename them, in Python: d = np.load('old.npz'); np.savez('new.npz', {', '.join(pairs)})"
 

@@ -1,4 +1,4 @@
-"""The list of upload formats: one line each. A new one is a file in this folder and its line here."""
+"""The list of upload formats. A new format is a file in this folder and a line here."""
 
 from core.errors import UnsupportedType
 from core.ingest.names import show
@@ -14,13 +14,13 @@ _ALL: list[Reader] = [
     NpzReader(),
 ]
 READERS = {each.name: each for each in _ALL}
-"""By the name that is kept with a task."""
+"""Readers by the name that is stored with a task."""
 UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
-"""The media types to send; a reader may take others that mean the same."""
+"""The media types to send; a reader may accept others with the same meaning."""
 
 
 def reader_of(name: str) -> Reader:
-    """The reader of that name. Raises UnsupportedType."""
+    """Return the reader of that name. Raises UnsupportedType."""
     if name not in READERS:
         raise UnsupportedType(f"{show(name)} is no archive that can be read.")
     return READERS[name]

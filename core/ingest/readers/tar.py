@@ -1,9 +1,9 @@
-"""Tar, plain or gzipped, read once from front to back with a bound on everything.
+"""Reader of tar, plain or gzipped, in one pass from front to back with limits on everything.
 
-Only regular files and folders pass; links, devices and sparse files refuse the archive. Long names come
-from GNU `L` records and pax headers (both bounded). The standard library's reader is not used: it reads
-pax headers of any size into memory and follows offsets that lie (CVE-2025-8194). POSIX.1-2017, pax
-interchange format; GNU tar manual, "Basic Tar Format".
+Only regular files and folders are accepted; links, devices and sparse files make it reject the
+archive. Long names come from GNU `L` records and pax headers (both limited). The standard library's
+reader is not used, because it reads pax headers of any size into memory and follows wrong offsets
+(CVE-2025-8194). POSIX.1-2017, pax interchange format; GNU tar manual, "Basic Tar Format".
 """
 
 import os
@@ -24,7 +24,7 @@ from core.ingest.rules.foreign import FIRST_BYTES, what_is
 BLOCK = 512
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
-"""A gzip may exceed the ratio by this much: tar pads every file with zeros."""
+"""Bytes by which a gzip may exceed the ratio: tar pads every file with zeros."""
 _PAX_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b\x08"
 
@@ -36,11 +36,11 @@ class TarReader(Reader):
     media_types = ("application/x-tar",)
 
     def sniff(self, first: bytes) -> bool:
-        """By the checksum of the first header: a tar has no bytes that all of them begin with."""
+        """Return whether the first header has a valid checksum: tars have no common first bytes."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list(self, fd: int, limits: Limits) -> Contents:
-        """By the headers, which are spread over the whole file."""
+        """Read the headers, which are spread over the whole file."""
         members = _members(FileSource(fd), limits).members
         return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
 
@@ -53,15 +53,15 @@ class GzipReader(Reader):
     is_packed_whole = True
 
     def sniff(self, first: bytes) -> bool:
-        """By the mark that begins a gzip file, and the method deflate (RFC 1952, 2.3.1)."""
+        """Return whether the data begins as a gzip with the method deflate (RFC 1952, 2.3.1)."""
         return first.startswith(_GZIP)
 
     def list(self, fd: int, limits: Limits) -> Contents:
-        """Unpacks it all once, and keeps nothing."""
+        """Unpack the archive once, without storing it."""
         return _unpacked(GzipSource(fd, limits), limits)
 
     def fetch(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int, int], bytes]:
-        """Unpack it once more, as far as is asked."""
+        """Unpack the archive once more, as far as requested."""
         source, members = GzipSource(fd, limits), contents.members
 
         def read(number: int, most: int) -> bytes:
@@ -71,7 +71,7 @@ class GzipReader(Reader):
         return read
 
     def blocks(self, fd: int, contents: Contents, limits: Limits) -> Callable[[int], Iterator[bytes]]:
-        """Unpack it once more, in one pass."""
+        """Unpack the archive once more, in one pass."""
         source, members = GzipSource(fd, limits), contents.members
 
         def read(number: int) -> Iterator[bytes]:
@@ -87,7 +87,10 @@ class GzipReader(Reader):
         return read
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """Unpack it into `scratch`: images are read in any order, and gzip goes front to back."""
+        """Unpack the archive into `scratch`, because images are read in any order.
+
+        A gzip can only be read from front to back.
+        """
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -102,15 +105,15 @@ class Source(Protocol):
     position: int
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes; fewer at the end."""
+        """Return the next `count` bytes; fewer at the end."""
         ...
 
     def skip(self, count: int) -> None:
-        """Move `count` bytes ahead; to the end where there are fewer."""
+        """Move `count` bytes ahead, but not beyond the end."""
         ...
 
     def skip_zeros(self) -> None:
-        """Move to the next block that is not all zeros; to the end where there is none."""
+        """Move to the next block that is not all zeros, or to the end."""
         ...
 
 
@@ -123,17 +126,17 @@ class FileSource:
         self._bytes = os.fstat(fd).st_size
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes; fewer at the end."""
+        """Return the next `count` bytes; fewer at the end."""
         data = os.pread(self._fd, count, self.position)
         self.position += len(data)
         return data
 
     def skip(self, count: int) -> None:
-        """Move `count` bytes ahead; to the end where there are fewer."""
+        """Move `count` bytes ahead, but not beyond the end."""
         self.position = min(self._bytes, self.position + count)
 
     def skip_zeros(self) -> None:
-        """Move to the next block that is not all zeros; to the end where there is none."""
+        """Move to the next block that is not all zeros, or to the end."""
         while data := os.pread(self._fd, _READ, self.position):
             zeros = _zeros(data)
             self.position += zeros
@@ -142,10 +145,10 @@ class FileSource:
 
 
 class GzipSource:
-    """A gzip file (several members allowed), unpacked as far as asked, never beyond the limits.
+    """A gzip file (several members allowed), unpacked as far as requested, within the limits.
 
-    `copy_to`: descriptor that receives every unpacked byte. Raises ArchiveHostile beyond the ratio,
-    ArchiveTooLarge beyond the unpacked bytes, ArchiveInvalid for damage.
+    `copy_to` is a descriptor that receives every unpacked byte. Raises ArchiveHostile beyond the
+    ratio, ArchiveTooLarge beyond the unpacked bytes, ArchiveInvalid for damage.
     """
 
     def __init__(self, fd: int, limits: Limits, copy_to: int | None = None) -> None:
@@ -159,34 +162,34 @@ class GzipSource:
         self._ready = b""
 
     def read(self, count: int) -> bytes:
-        """The next `count` unpacked bytes; fewer at the end."""
-        pieces, wanted = [], count
-        while wanted:
+        """Return the next `count` unpacked bytes; fewer at the end."""
+        pieces, missing = [], count
+        while missing:
             if not self._ready:
                 self._ready = self._next()
                 if not self._ready:
                     break
-            pieces.append(self._ready[:wanted])
-            self._ready = self._ready[wanted:]
-            wanted -= len(pieces[-1])
-        self.position += count - wanted
+            pieces.append(self._ready[:missing])
+            self._ready = self._ready[missing:]
+            missing -= len(pieces[-1])
+        self.position += count - missing
         return b"".join(pieces)
 
     def skip(self, count: int) -> None:
-        """Unpack and drop the next `count` bytes; to the end where there are fewer."""
+        """Unpack and drop the next `count` bytes, but not beyond the end."""
         while count:
-            got = len(self.read(min(count, _READ)))
-            if not got:
+            skipped = len(self.read(min(count, _READ)))
+            if not skipped:
                 return
-            count -= got
+            count -= skipped
 
     def skip_zeros(self) -> None:
-        """Unpack to the next block that is not all zeros; to the end where there is none."""
+        """Unpack to the next block that is not all zeros, or to the end."""
         while data := self.read(_READ):
-            rest = data[_zeros(data) :]
-            if rest:
-                self._ready = rest + self._ready
-                self.position -= len(rest)
+            remainder = data[_zeros(data) :]
+            if remainder:
+                self._ready = remainder + self._ready
+                self.position -= len(remainder)
                 return
 
     def _next(self) -> bytes:
@@ -204,7 +207,8 @@ class GzipSource:
                     self._packed = b""
                     continue
                 self._streams += 1
-                # Each new stream copies what is left of the block: thousands of tiny ones are an attack.
+                # Each new stream copies the rest of the block, so thousands of tiny ones are an
+                # attack.
                 if self._streams > 64 + self.position // 1024:
                     raise ArchiveHostile(f"The gzip consists of thousands of tiny streams{self._where()}.")
                 self._unpacker = zlib.decompressobj(31)
@@ -232,12 +236,12 @@ class GzipSource:
 
 def _zeros(data: bytes) -> int:
     """Return the number of bytes at the start that are blocks of zeros."""
-    rest = data.lstrip(b"\0")
-    return len(data) if not rest else (len(data) - len(rest)) // BLOCK * BLOCK
+    without_zeros = data.lstrip(b"\0")
+    return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Whether 512 bytes are a tar header: its checksum says so (all-zero blocks are not)."""
+    """Return whether 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
     digits = block[148:156].strip(b" \0")
     if not digits or not digits.isdigit():
         return False
@@ -255,15 +259,16 @@ def _members(source: Source, limits: Limits) -> "_Scan":
 
 
 def _unpacked(source: GzipSource, limits: Limits) -> Contents:
-    """List the contents of a gzip, which cannot be read twice: possible label tables are kept meanwhile."""
+    """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _members(source, limits)
     return Contents(scan.members, Layout("folders"), read=scan.tables.read)
 
 
 class _Scan:
-    """One pass over a tar: its regular files, and of a gzip the bytes of what may be label tables.
+    """One pass over a tar: its regular files, and for a gzip the bytes of possible label tables.
 
-    Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid.
+    Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge,
+    ArchiveInvalid.
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -272,7 +277,7 @@ class _Scan:
         self._source, self._limits = source, limits
         self._seen: set[str] = set()
         self._headers = self._unpacked = 0
-        self._long_name: str | None = None  # both are what headers say of the entry after them
+        self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
 
     def run(self) -> None:
@@ -286,9 +291,10 @@ class _Scan:
             raise self._too_many()
 
     def _next_header(self) -> bytes | None:
-        """None at the end, for which some writers leave the two closing blocks out.
+        """Return the next header, or None at the end.
 
-        After the closing blocks of one tar another may follow, as `cat one.tar two.tar` writes them.
+        Some writers omit the two closing blocks. After the closing blocks of one tar another may
+        follow, as written by `cat one.tar two.tar`.
         """
         block = self._source.read(BLOCK)
         has_ended = block == bytes(BLOCK)
@@ -318,7 +324,7 @@ class _Scan:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
     def _about_next(self, kind: bytes, size: int) -> None:
-        """A header with a long name or pax records."""
+        """Read a header with a long name or pax records."""
         if size > _PAX_BYTES:
             raise ArchiveHostile(
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
@@ -360,7 +366,7 @@ class _Scan:
                 f"(reached at {show(name)})."
             )
         offset = self._source.position
-        is_gone = isinstance(self._source, GzipSource)  # once it is passed
+        is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
         if is_gone and self.tables.wants(name, size):
             data = _exactly(self._source, size)
             self.tables.keep(len(self.members), name, data)
@@ -409,7 +415,7 @@ def _text(raw: bytes) -> str:
 
 
 def _number(raw: bytes) -> int:
-    """A size: octal digits, or GNU's base 256 when the first bit is set."""
+    """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
             raise ArchiveHostile("An entry of the tar declares a negative or absurd size.")
@@ -431,8 +437,11 @@ def _decimal(text: str, name: str) -> int:
 
 
 def _pax(body: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE\\n` of a pax header; only keys that we use or refuse are kept."""
-    found: dict[str, str] = {}
+    """Return the records `LENGTH KEY=VALUE\\n` of a pax header.
+
+    Only keys that are used or rejected here are included.
+    """
+    records: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at] != 0:
         blank = body.find(b" ", at, at + 8)
@@ -444,6 +453,6 @@ def _pax(body: bytes) -> dict[str, str]:
         if not equals:
             raise ArchiveInvalid("A pax header of the tar is damaged.")
         if key in (b"path", b"size", b"linkpath") or key.startswith(b"GNU.sparse"):
-            found[key.decode("ascii", "replace")] = _text(value)
+            records[key.decode("ascii", "replace")] = _text(value)
         at += int(digits)
-    return found
+    return records

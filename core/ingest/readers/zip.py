@@ -1,10 +1,11 @@
-"""A zip's directory, read with bounds and believed only where every copy of a fact agrees.
+"""Reader of zips, which trusts the directory only where every copy of a value agrees.
 
-The end-of-directory record is checked first: it bounds the number of entries and the bytes of the
-directory before any of it is read. Every entry is then compared with its local header; the extents of
-all entries must lie before the directory and must not overlap (the trick of overlapping-file bombs,
-CVE-2024-0450); zip64 records must lie exactly where their locator says (CVE-2025-8291). Written against
-PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5; the standard library's reader is not used on uploads.
+The end-of-directory record is checked first: it limits the number of entries and the bytes of the
+directory before any of it is read. Every entry is then compared with its local header. The extents
+of all entries must precede the directory and must not overlap (as in overlapping-file bombs,
+CVE-2024-0450). zip64 records must be exactly where their locator says (CVE-2025-8291). Written
+after PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5; the standard library's reader is not used on
+uploads.
 """
 
 import os
@@ -35,36 +36,39 @@ _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 _DESCRIPTOR = 1 << 3
 _UTF8 = 1 << 11
 _LOCAL_READ = 256
-"""Bytes read at a local header at once: header, most names and the first bytes of the data."""
+"""Bytes read at once at a local header: header, most names and the first bytes of the data."""
 _DEFLATE_RATIO = 1032
-"""Deflate cannot pack tighter than this (RFC 1951: 258 bytes in 2 bits)."""
+"""Largest ratio of deflate (RFC 1951: 258 bytes in 2 bits)."""
 _TRIAL_BYTES = 32 << 20
-"""Deflated entries are unpacked on trial until this many declared bytes are spent."""
+"""Declared bytes up to which deflated entries are unpacked on trial."""
 _READ_BLOCK = 1 << 20
 _METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz"}
-"""Of packing, by their numbers (APPNOTE 6.3.10, 4.4.5)."""
+"""Packing methods by number (APPNOTE 6.3.10, 4.4.5)."""
 
 
 class ZipReader(Reader):
-    """A zip of images in folders, or beside a table of labels."""
+    """A zip of images in folders, or beside a label table."""
 
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
 
     def __init__(self, names: str = "") -> None:
-        """`names`: the encoding of names that do not say theirs; empty: by the names."""
+        """Initialise the reader.
+
+        `names` is the encoding of names that do not state theirs; "" chooses by the names.
+        """
         self._names = names
 
     def sniff(self, first: bytes) -> bool:
-        """By the header of the first file, or, of an empty archive, of the end of the directory."""
+        """Return whether the data begins with a file's header or an empty archive's end record."""
         return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
     def with_names(self, encoding: str) -> Reader:
-        """See Reader."""
+        """Return a reader with this encoding; see `Reader.with_names`."""
         return ZipReader(encoding)
 
     def list(self, fd: int, limits: Limits) -> Contents:
-        """By the directory at the end of the file."""
+        """Read the directory at the end of the file."""
         return arranged(fd, scan(fd, limits, names=self._names), limits)
 
 
@@ -89,10 +93,14 @@ class _Entry:
 
 
 def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") -> Members:
-    """The regular files of the zip at descriptor `fd`; folders are checked and left out.
+    """Return the regular files of the zip at descriptor `fd`; folders are checked and left out.
 
-    `check_ratio=False`: the caller checks ratios (labels of an npz pack far below any image); `names`: the encoding of
-    names that do not say theirs, by the names where empty.
+    Args:
+        fd: descriptor of the zip.
+        limits: bounds on the archive.
+        check_ratio: False leaves ratios to the caller, as labels of an npz are packed far more than
+            images.
+        names: encoding of names that do not state theirs; "" chooses by the names.
     """
     file_bytes = os.fstat(fd).st_size
     end = _read_end(fd, file_bytes, limits)
@@ -135,7 +143,7 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") 
 
 
 def _unsaid_names(fd: int, end: _End) -> Iterator[bytes]:
-    """The names, beyond ASCII, that do not say how they are encoded."""
+    """Yield the names beyond ASCII that do not state their encoding."""
     for entry in _entries(fd, end):
         name = entry.raw_name
         if not (name.isascii() or entry.flags & _UTF8 or unicode_path(entry.extra, name)):
@@ -162,13 +170,15 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
         raise ArchiveInvalid("The zip has no end-of-directory record: it is cut off or something follows it.")
     if tail.find(b"PK\x05\x06", at + 4) >= 0:
         raise ArchiveHostile("The zip has two end-of-directory records.")
-    _, disk, start_disk, here, total, size, offset, _ = fields
+    _, disk, start_disk, entries_on_disk, total, size, offset, _ = fields
     end_offset = tail_offset + at
     where = end_offset
     locator = os.pread(fd, _LOCATOR.size, end_offset - _LOCATOR.size) if end_offset >= _LOCATOR.size else b""
     if locator.startswith(b"PK\x06\x07"):
-        where, (disk, start_disk, here, total, size, offset) = _read_end64(fd, locator, end_offset, fields)
-    if disk or start_disk or here != total:
+        where, (disk, start_disk, entries_on_disk, total, size, offset) = _read_end64(
+            fd, locator, end_offset, fields
+        )
+    if disk or start_disk or entries_on_disk != total:
         raise ArchiveInvalid("The zip is one part of several; send it as one file.")
     if total > limits.entries:
         raise ArchiveTooLarge(f"The zip has {total} entries; at most {limits.entries} are accepted.")
@@ -186,7 +196,10 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
 def _read_end64(
     fd: int, locator: bytes, end_offset: int, fields: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
-    """Where the zip64 end-of-directory record lies, and its numbers, which `fields` must not contradict."""
+    """Return the position and numbers of the zip64 end record.
+
+    They must not contradict `fields`, which come from the other end record.
+    """
     _, disk64, where, disks = _LOCATOR.unpack(locator)
     record = os.pread(fd, _END64.size, where) if where < end_offset else b""
     if len(record) != _END64.size or not record.startswith(b"PK\x06\x06") or disk64 or disks > 1:
@@ -201,7 +214,7 @@ def _read_end64(
 
 
 def _entries(fd: int, end: _End) -> Iterator[_Entry]:
-    """The directory's records in order, read in blocks; it must hold exactly the declared number."""
+    """Yield the directory's records in order; it must have exactly the declared number."""
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 
@@ -242,18 +255,18 @@ def _entries(fd: int, end: _End) -> Iterator[_Entry]:
 
 
 def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
-    """The body of the zip64 extra field, None when there is none; the whole extra field must parse."""
-    found, at = None, 0
+    """Return the body of the zip64 extra field, or None; the whole extra field must be valid."""
+    body, at = None, 0
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
         if at + 4 + count > len(extra):
             raise ArchiveHostile(f"The extra field of {show(raw_name)} is longer than the space it has.")
         if kind == 1:
-            if found is not None:
+            if body is not None:
                 raise ArchiveHostile(f"The entry {show(raw_name)} has two zip64 fields.")
-            found = extra[at + 4 : at + 4 + count]
+            body = extra[at + 4 : at + 4 + count]
         at += 4 + count
-    return found  # up to three bytes of padding are tolerated: alignment tools write them
+    return body  # up to three bytes of padding are tolerated, because alignment tools write them
 
 
 def _widen(
@@ -274,7 +287,7 @@ def _widen(
 
 
 def _check_kind(entry: _Entry, name: str) -> bool:
-    """Refuse what is neither a plain file nor a folder; True for a folder."""
+    """Reject entries that are neither plain files nor folders; return True for a folder."""
     if not entry.raw_name:
         raise ArchiveHostile("An entry has an empty name.")
     kind = stat.S_IFMT(entry.mode)
@@ -303,7 +316,8 @@ def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) ->
         if entry.packed != entry.size:
             raise ArchiveHostile(f"The stored entry {show(name)} declares two different sizes.")
         return
-    # Deflate adds at most 5 bytes per 16 KiB block; weak packers are given twice that and a margin.
+    # Deflate adds at most 5 bytes per 16 KiB block. Weak packers are allowed twice that and a
+    # margin.
     if entry.packed > entry.size + entry.size // 1000 + 128 or entry.size > entry.packed * _DEFLATE_RATIO:
         raise ArchiveHostile(
             f"The entry {show(name)} lies about its size: {entry.packed} packed bytes, {entry.size} unpacked."
@@ -315,7 +329,7 @@ def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) ->
 
 
 def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, bytes]:
-    """Compare the local header with the directory; the offset of the data and its first bytes."""
+    """Compare the local header with the directory; return the data's offset and first bytes."""
     name = entry.raw_name
     start = entry.header_offset
     if start + _LOCAL.size + len(name) > directory_offset:
@@ -338,7 +352,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
         values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]
         size, packed, _, _ = _widen(values, size, packed, 0, 0, name)
     local, central = (crc, packed, size), (entry.crc, entry.packed, entry.size)
-    # With a data descriptor the local header may leave the three at zero: they follow the data.
+    # With a data descriptor, the local header may have zeros for these three: they follow the data.
     if any(a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)):
         raise ArchiveHostile(
             f"The entry {show(name)} declares other sizes or another checksum in its local header."
@@ -353,7 +367,10 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
 
 
 def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
-    """The first unpacked bytes of a deflated entry; empty when its stream is damaged (a row later)."""
+    """Return the first unpacked bytes of a deflated entry.
+
+    The result is empty if its stream is damaged, which becomes a row of the report later.
+    """
     try:
         return zlib.decompressobj(-15).decompress(
             os.pread(fd, min(entry.packed, 1024), data_offset), MAGIC_BYTES
@@ -363,7 +380,7 @@ def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
 
 
 def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
-    """Unpack an entry, up to one byte more than it declares; damage is left to the decoder's report."""
+    """Unpack an entry up to one byte more than declared; damage is left to the decoder's report."""
     try:
         read(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
     except SizeMismatch as error:

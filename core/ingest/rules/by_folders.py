@@ -1,4 +1,4 @@
-"""Classes by folders: what lies in which class folder, and what is left out."""
+"""Classes by folders: the class folder of each file, and the files that are left out."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,12 @@ NO_IMAGE = "not an image, by its name"
 
 
 def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions, known: Known) -> None:
-    """Give each file the class and part of its folder, or leave it out; `known`: the labels that the model knows.
+    """Assign the class and part of its folder to each file, or leave it out.
 
-    Raises RuleError: there is no image in a class folder, or the folders can be read in several ways.
+    `known` returns the labels that the model knows.
+
+    Raises RuleError if no image is in a class folder, or if the folders can be read in several
+    ways.
     """
     names, plan = builder.names, builder.plan
     images = images_of(names, kept)
@@ -25,13 +28,13 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
         raise _none_found(builder, kept)
     levels = find_levels(images, options.class_level, known)
     places = {folder: levels.place(folder) for folder in images}
-    found: Counter[str] = Counter()
+    images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
         if isinstance(place, Place):
-            found[place.folder] += images[folder]
-    if not found:
+            images_by_class[place.folder] += images[folder]
+    if not images_by_class:
         raise _none_found(builder, kept)
-    chosen = Choice(builder, kept, options, levels, known, found).settle()
+    chosen = Choice(builder, kept, options, levels, known, images_by_class).settle()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
@@ -39,7 +42,7 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
     kinds = set(levels.parts.values())
     held_out = {part: parts.is_held_out(part, kinds) for part in kinds}
     left_out = _LeftOut()
-    is_empty: dict[str, bool] = {}  # folder of a class → whether no image was seen in it
+    is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in kept:
         name = names[index]
         folder = folder_of(name)
@@ -66,9 +69,10 @@ def read_folders(builder: Builder, kept: Sequence[int], options: ReadingOptions,
 
 
 def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
-    """Folder → files that lie in it and are images by their names; where no name says so, those that may be.
+    """Count the images in each folder by their names.
 
-    Nothing but images decides what folders mean.
+    If no name is that of an image, files that may be images are counted. Only images determine the
+    meaning of folders.
     """
     sure: Counter[str] = Counter()
     perhaps: Counter[str] = Counter()
@@ -86,24 +90,28 @@ def images_of(names: Sequence[str], kept: Iterable[int]) -> Counter[str]:
 
 
 def _none_found(builder: Builder, kept: Sequence[int]) -> RuleError:
-    """No file of a class: what there is, and what could be sent."""
+    """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
         "No labelled images were found. Send train/<class>/… (and test/<class>/…), <class>/…, or images with a "
         f"{CSV_NAME} (path,label[,split])."
     )
-    looks = label_files.find_label_files(names, kept)
-    ways, by_names = offer_pattern(names, kept)
+    label_files_found = label_files.find_label_files(names, kept)
+    remedies, by_names = offer_pattern(names, kept)
     for kind, files in foreign.kinds_among([names[index] for index in kept]).items():
         return RuleError(f"{usual} {show(names[kept[files[0]]])} is {kind.what}. {kind.advice}.")
     if builder.plan.lost:
         usual = f"{usual} {' '.join(builder.plan.lost)}"
-    beside = f" The file {looks[0]}, and names no images of the batch.{looks[0].advice}" if looks else ""
-    return RuleError(f"{usual}{beside}{by_names}", remedies=ways)
+    beside = (
+        f" The file {label_files_found[0]}, and names no images of the batch.{label_files_found[0].advice}"
+        if label_files_found
+        else ""
+    )
+    return RuleError(f"{usual}{beside}{by_names}", remedies=remedies)
 
 
 class _LeftOut:
-    """Files that no class has, counted by what is wrong with them."""
+    """Files without a class, counted by the reason."""
 
     def __init__(self) -> None:
         self._outside = self._loose_images = 0
@@ -113,7 +121,7 @@ class _LeftOut:
         self._first: dict[foreign.Foreign, str] = {}
 
     def add(self, path: str, outside: Outside) -> str:
-        """Count a file outside the class folders; returns the reason, with a hint where one helps."""
+        """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
             self._beside[outside.top] += 1
             self._images[outside.top] += is_image(path)
@@ -124,7 +132,7 @@ class _LeftOut:
         return outside.reason + hint
 
     def foreign(self, path: str) -> str:
-        """Count a file that is no image by its name; returns the reason."""
+        """Count a file that is not an image by its name; return the reason."""
         kind = foreign.what_is(path)
         if kind is None:
             return NO_IMAGE
@@ -133,7 +141,7 @@ class _LeftOut:
         return f"{kind.what}, by its name"
 
     def notes(self) -> list[str]:
-        """Sentences for the report."""
+        """Return sentences for the report."""
         notes = [f"{count(self._outside, 'file')} outside any class folder ignored"] if self._outside else []
         folders = sorted(self._beside.items())[: MOST_NOTES - len(notes)]
         return notes + [
@@ -141,22 +149,25 @@ class _LeftOut:
         ]
 
     def warnings(self) -> list[str]:
-        """Images that are lost to the batch; beside train and test, perhaps because “train” is a class there."""
-        said = []
+        """Return warnings about images left out.
+
+        Images beside train and test may be lost because “train” is the name of a class.
+        """
+        sentences = []
         if self._loose_images:
-            said.append(f"{count(self._loose_images, 'image')} outside any class folder left out.")
-        lost = +self._images
-        if lost:
-            tops = ", ".join(show(top) for top in sorted(lost)[:MOST_NOTES])
-            said.append(
-                f"{count(sum(lost.values()), 'image')} in {tops} left out: beside a folder called train only test and "
+            sentences.append(f"{count(self._loose_images, 'image')} outside any class folder left out.")
+        tally = +self._images
+        if tally:
+            tops = ", ".join(show(top) for top in sorted(tally)[:MOST_NOTES])
+            sentences.append(
+                f"{count(sum(tally.values()), 'image')} in {tops} left out: beside a folder called train only test and "
                 "validation folders are read. If it is a class, put all class folders in one called train."
             )
         for kind, number in self._foreign.items():
-            what = (
+            description = (
                 f"is {kind.what}"
                 if number == 1
                 else f"and {count(number - 1, 'other file')} are each {kind.what}"
             )
-            said.append(f"{show(self._first[kind])} {what}, and left out. {kind.advice}.")
-        return said
+            sentences.append(f"{show(self._first[kind])} {description}, and left out. {kind.advice}.")
+        return sentences

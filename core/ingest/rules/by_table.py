@@ -1,4 +1,4 @@
-"""Classes by a label table: whether it decides, and what it does not list."""
+"""Classes by a label table: the choice between table and folders, and files not in the table."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,9 +15,11 @@ from core.ingest.rules.words import is_container
 def choose_table(
     builder: Builder, kept: Sequence[int], options: ReadingOptions, find: Callable[[], FoundTable | None]
 ) -> FoundTable | None:
-    """The label table that decides. Beside plain class folders, only one that is meant or has labels for most images.
+    """Return the label table that determines the classes, or None.
 
-    Raises RuleError where a table is meant, or needed, and cannot be read.
+    Beside plain class folders, it must be named as the label table or have labels for most images.
+
+    Raises RuleError if a table is meant, or needed, and cannot be read.
     """
     names = builder.names
     is_named = options.table or options.image_column or options.label_column or options.names_pattern
@@ -32,18 +34,18 @@ def choose_table(
         labelled = len(resolve_rows(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
-        said = f"{table.title} has labels for {labelled:,} of {count(len(images), 'image')}"
+        reason = f"{table.title} has labels for {labelled:,} of {count(len(images), 'image')}"
     except RuleError as error:
         if is_meant or error.kind != "labels" or not _are_classes(names, kept, options):
             raise
-        said = str(error).removesuffix(".")
+        reason = str(error).removesuffix(".")
     builder.has_passed_table = True
-    builder.plan.warnings.append(f"Labels were read from folders: {said}.")
+    builder.plan.warnings.append(f"Labels were read from folders: {reason}.")
     return None
 
 
 def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> bool:
-    """Return whether folders are classes without a doubt: several, and not all called like containers."""
+    """Return whether folders are clearly classes: several, and not all named like containers."""
     images = images_of(names, kept)
     if not images:
         return False
@@ -51,27 +53,27 @@ def _are_classes(names: Sequence[str], kept: Sequence[int], options: ReadingOpti
         levels = find_levels(images, options.class_level, tuple)
     except RuleError:
         return False
-    found = {place.folder for place in map(levels.place, images) if isinstance(place, Place)}
-    return len(found) > 1 and not all(map(is_container, found))
+    class_folders = {place.folder for place in map(levels.place, images) if isinstance(place, Place)}
+    return len(class_folders) > 1 and not all(map(is_container, class_folders))
 
 
 def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, table: FoundTable) -> None:
-    """Labels by a table: what it does not list is left out, and so are its entries that cannot be read."""
+    """Read labels from a table, without files that it does not list and unreadable entries."""
     plan, names = builder.plan, builder.names
     images = [i for i in kept if not is_no_image(names[i])]
     resolved = resolve_rows(table, names, images, options)
     is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
-    where = table.names[0] if table.names else ""
+    table_name = table.names[0] if table.names else ""
     plan.kind = "csv" if is_own else "table"
     if not is_own:
         plan.notes.append(
-            f"labels were read from {table.title}" if where else f"labels were read by {table.kind}"
+            f"labels were read from {table.title}" if table_name else f"labels were read by {table.kind}"
         )
-    parts_said = {placed.row.part for placed in resolved.placed}
-    held = held_out_parts(parts_said)
-    plan.has_parts = parts_said != {""}
+    parts = {placed.row.part for placed in resolved.placed}
+    held_out = held_out_parts(parts)
+    plan.has_parts = parts != {""}
     for number, row in resolved.placed:
-        builder.put(number, row.label, row.part in held)
+        builder.put(number, row.label, row.part in held_out)
     plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
     if resolved.bad:
         many = count(len(resolved.bad), "entry", "entries")
@@ -85,10 +87,10 @@ def read_table(builder: Builder, kept: Sequence[int], options: ReadingOptions, t
     files, unlisted, images_lost = set(table.files), 0, 0
     for index in kept:
         if plan.of[index] == IGNORED and index not in files:
-            builder.leave(index, f"not listed in {where}" if where else "not named by the pattern")
+            builder.leave(index, f"not listed in {table_name}" if table_name else "not named by the pattern")
             unlisted += 1
             images_lost += is_image(names[index])
-    if images_lost and where:
-        plan.lost.append(f"{count(images_lost, 'image')} left out, which {show(where)} gives no label.")
-    if unlisted and where:
-        plan.notes.append(f"{count(unlisted, 'file')} not listed in {where} ignored")
+    if images_lost and table_name:
+        plan.lost.append(f"{count(images_lost, 'image')} left out, which {show(table_name)} gives no label.")
+    if unlisted and table_name:
+        plan.notes.append(f"{count(unlisted, 'file')} not listed in {table_name} ignored")

@@ -1,4 +1,4 @@
-"""Inputs and results of the rules: options, rows of label tables, bad entries, and the error that ends a batch."""
+"""Inputs and results of the rules: options, rows of label tables, bad entries, and errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,13 @@ RuleErrorKind = Literal["archive", "labels", "too_large", "hostile"]
 
 
 class Remedy(NamedTuple):
-    """An option that settles how a batch is read: its name and value, and what it does, as a button says it."""
+    """An option that settles how a batch is read.
+
+    Attributes:
+        option: name of the option.
+        value: its value.
+        does: its effect, worded for a button.
+    """
 
     option: str
     value: str
@@ -17,9 +23,10 @@ class Remedy(NamedTuple):
 
 
 class RuleError(Exception):
-    """A batch that cannot be read; the message says what was found, what is expected and what to do.
+    """A batch that cannot be read.
 
-    `kind` tells the server which typed error to answer with; `remedies` are the options that the message names.
+    The message says what was found, what is expected and what to do. `kind` selects the server's
+    typed error; `remedies` are the options that the message names.
     """
 
     def __init__(
@@ -31,9 +38,13 @@ class RuleError(Exception):
 
 
 class TableRow(NamedTuple):
-    """A labelled image of a table: its name as the table writes it, its label, its part, and where it was found.
+    """A labelled image of a table.
 
-    `where` names file and line or key, such as `line 12 of labels.csv`.
+    Attributes:
+        image: its name as the table has it.
+        label: its label.
+        part: its part.
+        where: file and line or key, such as `line 12 of labels.csv`.
     """
 
     image: str
@@ -43,7 +54,7 @@ class TableRow(NamedTuple):
 
 
 class BadEntry(NamedTuple):
-    """An entry that is left out: where it was found, and the reason as the end of a sentence."""
+    """An entry that is left out: its place, and the reason as the end of a sentence."""
 
     where: str
     reason: str
@@ -51,13 +62,18 @@ class BadEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """Choices of the sender where the rules alone would ask.
+    """Choices of the sender, where the rules alone would ask.
 
-    `layout`: `folders` reads folder names as classes whatever lies beside them; `one_class`: a single class is meant;
-    `class_level`: the level of folders that names the classes, from 1, below wrapping folders and parts; `max_bad`: the
-    share of bad entries, 0 to 1, up to which a batch is read; `image_column`, `label_column`: columns of the label
-    table; `table`: the file that is the label table; `names_pattern`: labels stand in the names of files, such as
-    `{label}_{number}`; `names`: the encoding of names in a zip.
+    Attributes:
+        layout: `folders` reads folder names as classes regardless of other files.
+        one_class: the batch has a single class.
+        class_level: level of the folders that name the classes, from 1, below wrapping folders and
+            parts.
+        max_bad: share of bad entries, 0 to 1, up to which a batch is read.
+        image_column, label_column: columns of the label table.
+        table: file that is the label table.
+        names_pattern: pattern of labels in file names, such as `{label}_{number}`.
+        names: encoding of names in a zip.
     """
 
     layout: Literal["auto", "folders"] = "auto"

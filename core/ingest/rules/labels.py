@@ -1,6 +1,6 @@
-"""Labels as the service will know them, and what it would refuse of them.
+"""Normal form of labels, and reasons why the service rejects a label.
 
-Which characters a name may have is the service's rule (`core/characters.py`); the tests compare both.
+The allowed characters are the service's rule (`core/characters.py`); the tests compare both.
 """
 
 import re
@@ -20,29 +20,29 @@ _VIRAMA = 9
 
 
 def wrong_label(label: str) -> str:
-    """Return why the service would refuse a label in its normal form; empty where it would not."""
+    """Return why the service would reject a label in its normal form, or ""."""
     if not label:
         return "is empty"
     if len(label) > MAX_LABEL_CHARS:
         return f"is longer than {MAX_LABEL_CHARS} characters"
     if label.isascii() and label.isprintable():
         return ""
-    for found in _REFUSED.finditer(label):
-        if not _belongs(label, found.start()):
-            return f"has the character U+{ord(found.group()):04X} at position {found.start() + 1}, which cannot be seen"
+    for match in _REFUSED.finditer(label):
+        if not _belongs(label, match.start()):
+            return f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, which cannot be seen"
     return ""
 
 
 def _belongs(text: str, at: int) -> bool:
-    """Return whether an invisible character changes what is seen where it stands."""
+    """Return whether the invisible character at index `at` changes the display in this position."""
     before = text[at - 1] if at else ""
     if not before:
         return False
     kind = unicodedata.category(before)
     if text[at] in "\u200c\u200d":
-        written_back = unicodedata.bidirectional(before) == "AL"
-        pictograph = kind in ("So", "Sk") or before == "\ufe0f"
-        joins = written_back or pictograph or unicodedata.combining(before) == _VIRAMA
+        is_right_to_left = unicodedata.bidirectional(before) == "AL"
+        is_pictograph = kind in ("So", "Sk") or before == "\ufe0f"
+        joins = is_right_to_left or is_pictograph or unicodedata.combining(before) == _VIRAMA
         return joins and bool(text[at + 1 : at + 2]) and not _REFUSED.match(text, at + 1)
     if _SELECTOR.match(text[at]):
         return kind in ("So", "Sm", "Sk", "Po", "Nd", "Lo", "Nl")

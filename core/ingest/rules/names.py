@@ -1,4 +1,4 @@
-"""Paths of files: what they say of a file, and how they are written and compared."""
+"""Paths of files: classification by name, normalisation, and display."""
 
 import re
 import unicodedata
@@ -24,26 +24,29 @@ _OTHER_SUFFIXES = (
     ".h5", ".hdf5", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".tm", ".lnk", ".labels",
     *VIDEO_SUFFIXES, *RAW_SUFFIXES,
 )  # fmt: skip
-"""Endings of non-images beside pictures: notes, lists, films, and what cameras and tools write of their own."""
+"""Endings of files that are not images: notes, lists, films, and files of cameras and tools."""
 _OTHER_NAMES = frozenset((
     "license", "licence", "notice", "copying", "readme", "authors", "contributors", "changelog", "manifest",
     "version", "makefile", "dockerfile",
 ))  # fmt: skip
-"""Files without an ending that tell of the others, in small letters."""
+"""Files without an ending that describe other files, in lower case."""
 _JUNK_FOLDER = re.compile(
     r"(?:^|/)(?:__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found)(?:/|\Z)"
 )
 _JUNK_FILES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "icon␍"))
-"""In small letters."""
+"""Names in lower case."""
 _ZONE = "zone.identifier"
-"""Ending of the file that Windows writes about a download, beside the file when it is copied to another system."""
+"""Ending of the file that Windows keeps for a download, visible after copying to other systems."""
 MAC_ICON, SHOWN_ICON = "Icon\r", "Icon␍"
-"""The file of a folder's own icon; its name has a control character, which no other may have."""
+"""File of a folder's icon. Its name has a control character, which no other name may have."""
 _SHOWN_CHARS = 120
 
 
 def show(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
-    """`name` quoted for a message: escapes for everything unprintable, at most about `most` characters."""
+    """Return `name` quoted for a message, with at most about `most` characters.
+
+    Unprintable characters are escaped.
+    """
     if isinstance(name, bytes):
         name = name[: 4 * most].decode("utf-8" if _is_utf8(name) else "latin-1", "replace")
     escaped = repr(name[: most + 1])[1:-1]
@@ -59,22 +62,22 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def normal(text: str) -> str:
-    """A path as it is compared: its letters composed (NFC)."""
+    """Return a path in the form for comparison: composed letters (NFC)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def normal_label(text: str) -> str:
-    """A label as it is compared: in NFC, its case kept, without blanks around it."""
+    """Return a label in the form for comparison: NFC, same case, no surrounding blanks."""
     return normal(text).strip()
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file, or a folder that it lies in, is hidden."""
+    """Return whether a file, or a folder in its path, is hidden."""
     return path.startswith(".") or "/." in path
 
 
 def is_junk(path: str) -> bool:
-    """Return whether a path is what file managers leave behind: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
+    """Return whether a path is a file manager's: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
     if is_hidden(path):
         return True
     name = path[path.rfind("/") + 1 :].lower()
@@ -82,27 +85,27 @@ def is_junk(path: str) -> bool:
 
 
 def is_image(path: str) -> bool:
-    """Return whether a path ends like an image that can be read."""
+    """Return whether a path has the ending of a supported image."""
     return path.lower().endswith(IMAGE_SUFFIXES)
 
 
 def is_no_image(path: str) -> bool:
-    """Return whether a name is plainly not that of an image; other names without a known ending say nothing."""
+    """Return whether a name is clearly not that of an image; unknown endings are undecided."""
     name = path.rpartition("/")[2].lower()
     return name.endswith(_OTHER_SUFFIXES) or name in _OTHER_NAMES
 
 
 def is_archive(path: str) -> bool:
-    """Return whether a path ends like an archive, which is refused inside another one."""
+    """Return whether a path has the ending of an archive, which is rejected inside another one."""
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def stem(path: str) -> str:
-    """A file's name without its folders and its last ending."""
+    """Return a file's name without its folders and its last ending."""
     name = path.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 
 
 def folder_of(path: str) -> str:
-    """The folder that a file lies in, empty at the top."""
+    """Return the folder that contains a file; "" at the top."""
     return path.rpartition("/")[0]

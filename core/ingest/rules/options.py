@@ -1,4 +1,4 @@
-"""Options of reading as texts: of a query, of `-o NAME=VALUE`, and as they are stored with a task."""
+"""Reading options as texts: from a query, from `-o NAME=VALUE`, and stored with a task."""
 
 import math
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.names import show
 
 OPTIONS = ("layout", "one_class", "classes", "max_bad", "image", "label", "table", "names_pattern", "names")
-"""Their names."""
+"""Names of the options."""
 MAX_CHARS = 200
 MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def read_options(given: Mapping[str, str]) -> ReadingOptions:
-    """The options that some texts say, by name; names of other things are passed over.
+    """Parse options from texts by name; other names are ignored.
 
-    Raises ValueError with a sentence that names the option and what is allowed.
+    Raises ValueError with a sentence that names the option and the allowed values.
     """
     for name in OPTIONS:
         if len(given.get(name, "")) > MAX_CHARS:
@@ -38,24 +38,24 @@ def read_options(given: Mapping[str, str]) -> ReadingOptions:
 
 
 def write_options(options: ReadingOptions) -> dict[str, str]:
-    """The texts that `read_options` reads the same options from; those that nobody chose are left out."""
-    usual = ReadingOptions()
-    said = {
-        "layout": options.layout if options.layout != usual.layout else "",
+    """Return the texts from which `read_options` restores the options; defaults are left out."""
+    defaults = ReadingOptions()
+    texts = {
+        "layout": options.layout if options.layout != defaults.layout else "",
         "one_class": "true" if options.one_class else "",
         "classes": f"level:{options.class_level}" if options.class_level is not None else "",
-        "max_bad": f"{options.max_bad:g}" if options.max_bad != usual.max_bad else "",
+        "max_bad": f"{options.max_bad:g}" if options.max_bad != defaults.max_bad else "",
         "image": options.image_column,
         "label": options.label_column,
         "table": options.table,
         "names_pattern": options.names_pattern,
         "names": options.names,
     }
-    return {name: text for name, text in said.items() if text}
+    return {name: text for name, text in texts.items() if text}
 
 
 def option_texts(given: Mapping[str, object]) -> dict[str, str]:
-    """Options as a program or a command line gives them (true, 0.1) as texts; those of other things are left out."""
+    """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
     texts = {name: given[name] for name in OPTIONS if given.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in texts.items()

@@ -1,4 +1,4 @@
-"""Words of sentences: counts and lists."""
+"""Counts and lists for sentences."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,23 +6,23 @@ from core.ingest.rules.names import show
 
 _LISTED = 5
 _SHORT = 30
-"""Characters of a name in a list with numbers: a message has two such lists at most, and fits a screen."""
+"""Characters of a name in a list with numbers, so that two such lists fit a screen."""
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 image`, `1,200 images`."""
+    """Return a count with its noun: `1 image`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def listed(names: Iterable[str], most: int = _LISTED) -> str:
-    """The first names, quoted, and how many more there are."""
+    """Return the first names, quoted, and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(show(name) for name in names[:most]) + more
 
 
 def counted(numbers: Mapping[str, int], most: int = _LISTED) -> str:
-    """The first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
+    """Return the first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
     names = sorted(numbers)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(f"{show(name, _SHORT)} {numbers[name]:,}" for name in names[:most]) + more

@@ -1,8 +1,8 @@
-"""Words that folders are called by: parts of a batch, containers, dates, and folders that are numbered alike.
+"""Words in folder names: parts of a batch, containers, dates, and numbered folders.
 
-A word counts in any case, with counts and with words such as `set` beside it: `Train`, `training_set`, `train2017`,
-`trainset`. A container is a folder whose name says that files lie in it, and nothing of what they show: `images`,
-`data`, `uploads`.
+A word counts in any case, with numbers and with words such as `set` beside it: `Train`,
+`training_set`, `train2017`, `trainset`. A container is a folder whose name says that it has files,
+but nothing about their content: `images`, `data`, `uploads`.
 """
 
 import re
@@ -20,11 +20,11 @@ PART_WORDS = {
 }
 _FILES = "image img picture pic photo photograph data dataset file folder jpg jpeg png"
 _CONTAINERS = frozenset(f"{_FILES} upload download raw all annotation label jpegimage dcim".split())
-"""Of one word each, in the singular."""
+"""Single words, in the singular."""
 _BESIDE = frozenset(f"{_FILES} set split part".split())
-"""Words that may stand beside that of a part, in the singular."""
+"""Words that may accompany that of a part, in the singular."""
 _FILLING = frozenset(["my", "new", "copy", "of", "the", "untitled", "set", "split"])
-"""Words that say nothing beside that of a container."""
+"""Words without meaning beside that of a container."""
 _PLAIN = re.compile(r"[A-Za-z0-9 _.()+-]+")
 _TOKEN = re.compile(r"[a-z]+")
 _LONGEST_WORDS = sorted(PART_WORDS, key=len, reverse=True)
@@ -48,48 +48,48 @@ _OF_CAMERAS = re.compile(
     r"|_?PANA|_?PENTX|PHOTO|RICOH|SIGMA|_FUJI|__DSC)",
     re.IGNORECASE,
 )
-"""Folders that cameras and phones number (DCF): `100APPLE`, `101CANON`."""
+"""Folders numbered by cameras and phones (DCF): `100APPLE`, `101CANON`."""
 _CLASS_STEMS = frozenset(
     ["class", "cls", "label", "category", "cat", "species", "type", "kind", "breed", "id", "digit", "cluster"]
 )
-"""Folders that are numbered behind these are classes, most likely."""
+"""Words before a number that most likely mark classes."""
 _SHORTEST_STEM = 2
 
 
 def part_of(folder: str) -> str | None:
-    """TRAINING, TEST or VALIDATION when a folder is called like one, else None."""
-    found = _parted(folder)
-    return found[0] if found is not None and not found[1] else None
+    """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
+    part_and_rest = _parted(folder)
+    return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
 def alike_parts(folders: Iterable[str]) -> dict[str, str]:
-    """Folder → its part, of those that one other word marks as the parts of one batch: `seg_train` and `seg_test`.
+    """Return folder → its part, for parts marked by one other word, as `seg_train` and `seg_test`.
 
-    Empty unless exactly one such word has a training part and another part.
+    The result is empty unless exactly one such word has a training part and another part.
     """
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        found = _parted(folder)
-        if found is not None and found[1]:
-            by_rest.setdefault(found[1], {})[folder] = found[0]
-    whole = [
+        part_and_rest = _parted(folder)
+        if part_and_rest is not None and part_and_rest[1]:
+            by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
+    complete = [
         parts for parts in by_rest.values() if TRAINING in parts.values() and len(set(parts.values())) > 1
     ]
-    return whole[0] if len(whole) == 1 and len(by_rest) == 1 else {}
+    return complete[0] if len(complete) == 1 and len(by_rest) == 1 else {}
 
 
 def parts_of_classes(folders: Iterable[str]) -> list[str]:
-    """Folders that are called by a class and its part, where some class has several: `cat_train` and `cat_test`."""
+    """Return folders named by a class and one of its parts: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        found = _parted(folder)
-        if found is not None and found[1]:
-            by_rest.setdefault(found[1], {})[folder] = found[0]
+        part_and_rest = _parted(folder)
+        if part_and_rest is not None and part_and_rest[1]:
+            by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     return sorted(folder for parts in by_rest.values() if len(set(parts.values())) > 1 for folder in parts)
 
 
 def is_container(folder: str) -> bool:
-    """Return whether a folder's name says nothing of what its images show: a word for a part or for files."""
+    """Return whether a folder's name is a word for a part or for files, not for its images."""
     if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _words(folder)
@@ -98,17 +98,20 @@ def is_container(folder: str) -> bool:
 
 
 def is_date(folder: str) -> bool:
-    """Return whether a folder is named by date: `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024`, `2024-W05`."""
+    """Return whether a folder is named by a date.
+
+    Examples are `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024` and `2024-W05`.
+    """
     return bool(_DATE.fullmatch(folder.strip()))
 
 
 def are_batches(folders: Collection[str]) -> bool:
-    """Return whether folders are called by dates, or by one word and a number each (`week-01`, `week-02`)."""
+    """Return whether folders are named by dates, or by a word and numbers (`week-01` …)."""
     return bool(folders) and (all(is_date(folder) for folder in folders) or are_numbered_alike(folders))
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:
-    """Return whether several folders differ in one number alone, behind a word that is not one for a class."""
+    """Return whether several folders differ only in a number after a word not for classes."""
     stems = set()
     for folder in folders:
         match = _NUMBERED.fullmatch(folder.strip().casefold())
@@ -122,27 +125,30 @@ def are_numbered_alike(folders: Collection[str]) -> bool:
 
 
 def _parted(folder: str) -> tuple[str, tuple[str, ...]] | None:
-    """The one part that a name speaks of, and its words that are not about parts; None where it speaks of none."""
-    parts, rest = [], []
+    """Return the only part that a name mentions and its other words, or None."""
+    parts, other_words = [], []
     for word in _words(folder):
         part = _split(word)
         if part is not None:
             parts.append(part)
         elif word not in _BESIDE:
-            rest.append(word)
-    return (parts[0], tuple(rest)) if len(parts) == 1 else None
+            other_words.append(word)
+    return (parts[0], tuple(other_words)) if len(parts) == 1 else None
 
 
 def _split(word: str) -> str | None:
-    """The part of a word such as `train`, `trainset` and `trainingimage`."""
-    for known in _LONGEST_WORDS:
-        if word.startswith(known) and (word == known or word[len(known) :] in _BESIDE):
-            return PART_WORDS[known]
+    """Return the part in a word such as `train`, `trainset` and `trainingimage`, or None."""
+    for part_word in _LONGEST_WORDS:
+        if word.startswith(part_word) and (word == part_word or word[len(part_word) :] in _BESIDE):
+            return PART_WORDS[part_word]
     return None
 
 
 def _words(folder: str) -> list[str]:
-    """The words of a name in small letters and in the singular, numbers left out; empty for a name in other letters."""
+    """Return the words of a name in lower case and singular, without numbers.
+
+    The result is empty for a name in other scripts.
+    """
     name = folder.strip()
     if not _PLAIN.fullmatch(name):
         return []

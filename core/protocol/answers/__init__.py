@@ -1,5 +1,6 @@
-"""The answers of the API, a file for each noun: what `core.requests` returns and `/openapi.json` describes.
+"""Responses of the API, a file for each noun: the return values of `core.requests`.
 
-They are typed dicts, so that an answer costs no more than its JSON: a job is polled thousands of times. Parts of them
-that are stored as they are have their files beside this folder (`gate`, `report`, `error`, `base`, `usage`).
+`/openapi.json` describes them. They are typed dicts, so that a response costs no more than its
+JSON: a job is polled thousands of times. Parts that are also stored have their files beside this
+folder (`gate`, `report`, `error`, `base`, `usage`).
 """

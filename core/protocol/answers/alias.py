@@ -4,9 +4,9 @@ from typing_extensions import TypedDict
 
 
 class LostTask(TypedDict):
-    """A task that production was taught before a move of it and is not now.
+    """A task that production was taught before its move and is not now.
 
-    `training_data_until`: until when it can be learned again, while `can_relearn`.
+    `training_data_until`: end of the time in which it can be learned again, while `can_relearn`.
     """
 
     task: int
@@ -19,7 +19,10 @@ class LostTask(TypedDict):
 
 
 class AliasOut(TypedDict):
-    """An alias. Of `production` also whether it follows the line, and what its move has cost."""
+    """An alias.
+
+    For `production` it also says whether the alias follows the lineage, and what its move has cost.
+    """
 
     name: str
     version: int
@@ -31,7 +34,10 @@ class AliasOut(TypedDict):
 
 
 class AliasMoveOut(TypedDict):
-    """One move of an alias; `cause` is create, publish, set, rollback or follow, `key` null for a worker."""
+    """One move of an alias.
+
+    `cause` is create, publish, set, rollback or follow; `key` is null for a worker.
+    """
 
     id: int
     version: int

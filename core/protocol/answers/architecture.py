@@ -1,4 +1,4 @@
-"""What network is built: an architecture with its hyper-parameters, and the images that it reads."""
+"""Description of a network: an architecture with its hyper-parameters, and its images."""
 
 from typing import Literal, NotRequired
 
@@ -6,7 +6,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
-"""How images are resized."""
+"""Resampling filter for images."""
 
 
 @with_config(
@@ -19,7 +19,7 @@ Interpolation = Literal["bilinear", "bicubic", "nearest"]
     )
 )
 class ArchitectureChoice(TypedDict):
-    """An architecture's name, and beside it its hyper-parameters."""
+    """An architecture's name, with its hyper-parameters beside it."""
 
     name: str
 
@@ -27,9 +27,11 @@ class ArchitectureChoice(TypedDict):
 class ImageOut(TypedDict):
     """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
 
-    `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; absent: all of it up to 96
-    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear. `decoding`: number of the
-    way in which files become images: 2 turns embedded colour profiles to sRGB; absent: 1, which leaves them aside.
+    - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
+      absent: all of it up to 96 pixels, 224/256 above.
+    - `interpolation`: resampling filter; absent: bilinear.
+    - `decoding`: version of the conversion of files to images. 2 converts embedded colour profiles
+      to sRGB; absent: 1, which ignores them.
     """
 
     size: int
@@ -40,7 +42,7 @@ class ImageOut(TypedDict):
 
 
 class NormalisationOut(TypedDict):
-    """Statistics of pixels in [0, 1], one number per channel, by which a network's inputs are standardised."""
+    """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
 
     mean: list[float]
     std: list[float]

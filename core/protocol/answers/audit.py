@@ -9,13 +9,16 @@ _Moved = TypedDict("_Moved", {"from": str, "to": str}, total=False)
 
 
 class AuditData(ModelChange, _Moved, total=False):
-    """What is kept of a change; which fields are there depends on the action.
+    """The recorded details of a change. The action determines the fields.
 
-    `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
-    `host`: of a webhook's address; `changed`: names of its fields;
-    `former_name`: of a model that took another one's name;
-    `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that
-    is too large to be kept, which has so many `bytes`.
+    - `retry_of`: the job that failed or whose version was held.
+    - `published`: versions that a gate passed because of the change.
+    - `host`: host of a webhook's URL.
+    - `changed`: names of the webhook's changed fields.
+    - `former_name`: previous name of a model that took another one's name.
+    - `judged`: "again" if a gate passed a version later.
+    - `left_out`: names of the fields of a change that is too large to be recorded; `bytes`: its
+      size.
     """
 
     name: str
@@ -47,7 +50,11 @@ class AuditData(ModelChange, _Moved, total=False):
 
 
 class AuditOut(TypedDict):
-    """One change; `key` null: a worker; `model`: the id of the model that it concerns, null where it concerns none."""
+    """One change.
+
+    - `key`: null for a worker.
+    - `model`: id of the model concerned; null if there is none.
+    """
 
     id: int
     at: str
@@ -60,7 +67,7 @@ class AuditOut(TypedDict):
 
 
 class AuditPage(TypedDict):
-    """A page of the audit trail, in the order that was asked for."""
+    """A page of the audit trail, in the requested order."""
 
     items: list[AuditOut]
     next_cursor: str | None

@@ -13,8 +13,10 @@ class ModelRef(TypedDict):
 
 
 class BaseOut(TypedDict):
-    """An uploaded base; `image`: the images that it was uploaded for, null where that was not said; `normalise`: their
-    statistics, null where those are not known (then .5 and .25 are taken).
+    """An uploaded base.
+
+    - `image`: the images that it was uploaded for; null if they were not given.
+    - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
     """
 
     id: str
@@ -27,7 +29,7 @@ class BaseOut(TypedDict):
 
 
 class ListedBase(BaseOut):
-    """A base in a list, with the models that begin with it."""
+    """A base in a list, with the models that start from it."""
 
     models: list[ModelRef]
 

@@ -1,4 +1,4 @@
-"""The catalogue: what a recipe can say, and which architectures there are. The learning code writes it."""
+"""The catalogue of recipes and architectures, which the learning code writes."""
 
 from typing import Annotated, NotRequired
 
@@ -17,11 +17,13 @@ HyperParameters = TypeAliasType(
 
 
 class Accepts(TypedDict):
-    """What a method can be combined with.
+    """The combinations that a method accepts.
 
-    `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
-    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of
-    architectures, values that do not work on it, by hyper-parameter; none named: the method does not.
+    - `architectures`: families; null: all.
+    - `task_only`: hyper-parameters that must be off outside the task scenario.
+    - `refused`: by scenario, the values of hyper-parameters that do not work there.
+    - `unfit`: by family of architectures and hyper-parameter, the values that do not work on it. A
+      family without hyper-parameters does not work with the method at all.
     """
 
     optimizers: list[str]
@@ -35,13 +37,16 @@ class Accepts(TypedDict):
 
 
 class Footprint(TypedDict):
-    """What a method holds at once while it learns, by which a job's memory is estimated.
+    """Memory that a method uses while it learns; a job's memory is estimated from it.
 
-    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies
-    more where the gradients of single images are as large as the weights; `growing`: copies more for each
-    earlier task; `batches`, `images`: whose activations are held; `columns`: the hyper-parameter that says of
-    how many columns the method keeps second moments of each task, 0 of it for the network's features and one;
-    "": it keeps none.
+    - `copies`: copies of the weights.
+    - `copies_with`: hyper-parameter → value → copies used instead.
+    - `examples`: further copies where the gradients of single images are as large as the weights.
+    - `growing`: further copies for each earlier task.
+    - `batches`, `images`: numbers whose activations are in memory.
+    - `columns`: hyper-parameter with the number of columns of which the method stores second
+      moments for each task. Its value 0 stands for the number of the network's features plus one.
+      "" means that it stores none.
     """
 
     copies: float
@@ -54,17 +59,24 @@ class Footprint(TypedDict):
 
 
 class MethodEntry(TypedDict):
-    """A method. `schema`, `defaults`: of its hyper-parameters; `scenario_defaults`: those that differ in a
-    scenario; `former_defaults`: those that a stored recipe without them means; `weak`: by scenario, why it
-    works badly there.
+    """A method.
 
-    `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in
-    `structure`; `advice`: of a recipe that leaves it open; `from_random`: the same, of a model that starts from
-    random weights (preset `from-random`, SGD); `takes`: types of memory that it can take over from another
-    method; `predicts_with`: those that it answers with; `neutral`: hyper-parameters with which it equals
-    fine-tuning, or `no_neutral`: why there are none; `inference`: the file of a download's loading code that
-    answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`, `no_shards`: why what a recipe
-    calls so does not work with it, or null.
+    - `schema`, `defaults`: of its hyper-parameters.
+    - `scenario_defaults`: defaults that differ in a scenario.
+    - `former_defaults`: meaning of missing hyper-parameters in a stored recipe.
+    - `weak`: by scenario, why it works badly there.
+    - `family`: the network that it makes, fixed for a model's life, as are the hyper-parameters in
+      `structure`.
+    - `advice`: values for fields that a recipe leaves open.
+    - `from_random`: the same for a model that starts from random weights (preset `from-random`,
+      SGD).
+    - `takes`: types of state that it can take over from another method.
+    - `predicts_with`: types of state that it needs for inference.
+    - `neutral`: hyper-parameters with which it equals fine-tuning, or `no_neutral`: why there are
+      none.
+    - `inference`: file of a download's loading code that predicts with its state.
+    - `no_feature_cache`, `no_merge`, `no_rebalance`, `no_shards`: why that feature of a recipe does
+      not work with it, or null.
     """
 
     schema: JsonSchema
@@ -93,15 +105,17 @@ class MethodEntry(TypedDict):
 
 
 class MethodOut(MethodEntry):
-    """A method by its name."""
+    """A method with its name."""
 
     name: str
 
 
 class ArchitectureEntry(TypedDict):
-    """An architecture. `schema`, `defaults`: of its hyper-parameters; `min_size`: of an image, in pixels a side.
+    """An architecture.
 
-    `recommended`: some of the many networks that it stands for, and what each is good for.
+    - `schema`, `defaults`: of its hyper-parameters.
+    - `min_size`: smallest image in pixels a side.
+    - `recommended`: some of the many networks that it stands for, with the purpose of each.
     """
 
     schema: JsonSchema
@@ -115,13 +129,13 @@ class ArchitectureEntry(TypedDict):
 
 
 class ArchitectureOut(ArchitectureEntry):
-    """An architecture by its name."""
+    """An architecture with its name."""
 
     name: str
 
 
 class RecipeLanguage(TypedDict):
-    """What surrounds a method in a recipe: its JSON Schema, what an empty patch means, and blocks left open.
+    """Fields of a recipe beside its method: their JSON Schema, the defaults, and optional blocks.
 
     `olor` stands for `optimizer.olor`.
     """
@@ -134,7 +148,11 @@ class RecipeLanguage(TypedDict):
 
 
 class MethodList(TypedDict):
-    """All methods, and what else a recipe may say: optimizers by name in a sentence, presets by name as patches."""
+    """All methods, and optimizers and presets.
+
+    - `optimizers`: a sentence for each name.
+    - `presets`: a recipe patch for each name.
+    """
 
     items: list[MethodOut]
     next_cursor: str | None

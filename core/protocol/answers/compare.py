@@ -1,4 +1,4 @@
-"""Two versions on the same held-out images: `a` the one to compare with, `b` the one that is compared."""
+"""Comparison of two versions on the same held-out images: `a` is the reference, `b` is compared."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ FlipKind = Literal["negative", "positive", "both_wrong"]
 
 
 class FlipCounts(TypedDict):
-    """Of `n` images: right by both, by `a` alone (negative flips), by `b` alone (positive flips), and by none."""
+    """Counts of `n` images: both correct, only `a` (negative), only `b` (positive), both wrong."""
 
     n: int
     both_right: int
@@ -19,8 +19,11 @@ class FlipCounts(TypedDict):
 
 
 class Flips(FlipCounts):
-    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images;
-    and the p of McNemar's exact test that `a` and `b` are equally good.
+    """Counts with their significance.
+
+    - `nfr`: negative flip rate, negative / n; null without images.
+    - `nfr_interval`: its 95 % interval (Wilson); null without images.
+    - `mcnemar_p`: p of McNemar's exact test that `a` and `b` are equally good.
     """
 
     nfr: float | None
@@ -29,21 +32,24 @@ class Flips(FlipCounts):
 
 
 class TaskFlips(Flips):
-    """On the held-out images of one task."""
+    """Counts on the held-out images of one task."""
 
     task: int
     name: str | None
 
 
 class ClassFlips(FlipCounts):
-    """On the images of one class; `task`: whose class it is, in the task scenario, where each task has its own."""
+    """Counts on the images of one class.
+
+    `task`: the task of the class in the task scenario, where each task has its own classes.
+    """
 
     label: str
     task: int | None
 
 
 class Confusion(TypedDict):
-    """Images by true label (row) and answer (column), in the order of `labels`, of `a` and of `b`."""
+    """Images by true label (row) and answer (column), in the order of `labels`, for `a` and `b`."""
 
     labels: list[str]
     a: list[list[int]]
@@ -51,7 +57,7 @@ class Confusion(TypedDict):
 
 
 class ConfusedPair(TypedDict):
-    """How many images of a class got another answer, by `a` and by `b`."""
+    """Numbers of images of a class that got a particular wrong answer, for `a` and `b`."""
 
     task: int | None
     label: str
@@ -61,7 +67,7 @@ class ConfusedPair(TypedDict):
 
 
 class Difference(TypedDict):
-    """A value that differs, by its place such as `method.name`; null: absent."""
+    """A value that differs, by its path, such as `method.name`; null: absent."""
 
     path: str
     a: JsonValue
@@ -69,8 +75,11 @@ class Difference(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its
-    images are gone."""
+    """A task that is not compared, and the reason.
+
+    Reasons are that `versions` were not measured on it or have no answers, or that its images are
+    deleted.
+    """
 
     task: int
     reason: Literal["not_measured", "answers_missing", "data_deleted", "counts_only"]
@@ -88,11 +97,13 @@ class ComparedVersion(TypedDict):
 
 
 class CompareOut(TypedDict):
-    """Two versions, over all tasks that both answer.
+    """Comparison of two versions over all tasks that both can answer.
 
-    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
-    classes, or where tasks with classes of their own are compared together. pairs: of a class and a wrong
-    answer, at most 100, those whose count differs most first. recipe, manifest: what differs alone.
+    - `classes`: the largest differences first, at most 1000 of `classes_total`.
+    - `confusion`: null beyond 200 classes, and if tasks with their own classes are compared
+      together.
+    - `pairs`: pairs of a class and a wrong answer, at most 100, the largest differences first.
+    - `recipe`, `manifest`: only the values that differ.
     """
 
     model: str
@@ -110,14 +121,14 @@ class CompareOut(TypedDict):
 
 
 class GivenAnswer(TypedDict):
-    """What a version says of an image, and how probable that is to it, in [0, 1]; null: no finite number."""
+    """A version's answer for an image and its probability in [0, 1]; null: not a finite number."""
 
     label: str
     probability: float | None
 
 
 class ComparedImage(TypedDict):
-    """A held-out image: its task, its number there, its true label, both answers, and the path of its picture."""
+    """A held-out image: task, number, true label, both answers, and path of the picture."""
 
     task: int
     index: int
@@ -128,7 +139,7 @@ class ComparedImage(TypedDict):
 
 
 class ComparedImagePage(TypedDict):
-    """A page of images by task and number; `total`: of all pages."""
+    """A page of images, ordered by task and number; `total` counts all pages."""
 
     items: list[ComparedImage]
     total: int

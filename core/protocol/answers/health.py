@@ -1,4 +1,4 @@
-"""What needs no key: the health checks and the way in."""
+"""Responses that need no key: the health checks and the entry point."""
 
 from typing import Literal, NotRequired
 
@@ -6,16 +6,19 @@ from typing_extensions import TypedDict
 
 
 class Alive(TypedDict):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"]
 
 
 class Ready(TypedDict):
-    """What the service needs. A dead broker only slows it down; a full store still serves what it holds.
+    """State of the service's dependencies.
 
-    `workers`, which do not count either: whether one reports, and whether one claims no jobs since it lost its device.
-    `detail`: what is damaged of a corrupt database, and what to do.
+    A broker that is down only slows the service, and a full store still serves its objects.
+
+    - `workers`: whether one reports, and whether one claims no jobs since it lost its device. It
+      does not affect `status`.
+    - `detail`: damage of a corrupt database, and what to do.
     """
 
     status: Literal["ready", "not ready"]
@@ -27,7 +30,7 @@ class Ready(TypedDict):
 
 
 class Start(TypedDict):
-    """Where to go: paths of this service, and what else is needed at first."""
+    """Paths of this service, and other information for the first steps."""
 
     name: str
     version: str

@@ -4,10 +4,13 @@ from typing_extensions import TypedDict
 
 
 class KeyBound(TypedDict):
-    """Limits of a key of scope predict: what it may ask, and how often.
+    """Limits of a key of scope predict.
 
-    `model`: its present name; `alias`: the only one that is answered; `requests_per_s`: on average, with those of two
-    seconds at once; `images_per_day`: from midnight to midnight (UTC); `images_today`: sent since midnight.
+    - `model`: current name of its model.
+    - `alias`: the only alias that it may use.
+    - `requests_per_s`: average, with a burst of two seconds' worth.
+    - `images_per_day`: from midnight to midnight (UTC).
+    - `images_today`: images sent since midnight.
     """
 
     model: str
@@ -19,7 +22,7 @@ class KeyBound(TypedDict):
 
 
 class KeyOut(TypedDict):
-    """A key, without its secret. `bound`: null unless its scope is predict."""
+    """A key without its secret. `bound`: null unless its scope is predict."""
 
     id: str
     name: str
@@ -34,7 +37,7 @@ class KeyOut(TypedDict):
 
 
 class NewKey(KeyOut):
-    """A key with its secret, shown this once."""
+    """A key with its secret, which is shown only once."""
 
     secret: str
 

@@ -1,4 +1,4 @@
-"""A manifest, as answers show it: the stored one, and beside it what was measured of the version."""
+"""Manifests in responses: the stored manifest with the version's measurements."""
 
 from typing import Literal
 
@@ -27,11 +27,17 @@ class HeadClasses(TypedDict):
 
 
 class NetworkDescription(TypedDict, total=False):
-    """What a method made of the architecture's network; which fields are there depends on its family.
+    """The network that a method made of the architecture's network.
 
-    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those
-    with a prompt set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`:
-    its heads with frozen rows; `base`: digest of the weights that it is linearised around.
+    Its family determines the fields.
+
+    - `experts`: number of experts, or their heads.
+    - `prompts`: tokens of a layer.
+    - `deep`: prompts in every layer.
+    - `tasks`: tasks with their own prompt set.
+    - `slope`, `fixed_head`, `frozen`: of a linearised network.
+    - `references`: its heads with frozen rows.
+    - `base`: digest of the weights that it is linearised around.
     """
 
     family: str
@@ -47,8 +53,11 @@ class NetworkDescription(TypedDict, total=False):
 
 
 class MethodState(TypedDict, total=False):
-    """The method that made the version. `state`: its numbers by type of memory and name; `predicts_with`: types of
-    memory that it answers with."""
+    """The method that made the version.
+
+    - `state`: its numbers by type of state and name.
+    - `predicts_with`: types of state that it needs for inference.
+    """
 
     name: str
     hyper: HyperParameters
@@ -66,9 +75,10 @@ class Datasets(TypedDict):
 class Environment(TypedDict, total=False):
     """Conditions besides its inputs that the numbers of a run depend on.
 
-    `precision`: of forward passes in training, float32 or bfloat16. `deterministic`: whether only kernels that
-    give the same bits each time were asked for; `nondeterministic`: operations that have none, by torch's names.
-    `devices`: kinds of devices in their order, of a run that was continued on another kind than it was begun on.
+    - `precision`: format of forward passes in training, float32 or bfloat16.
+    - `deterministic`: whether only kernels that give the same bits each time were requested.
+    - `nondeterministic`: operations without such a kernel, by torch's names.
+    - `devices`: kinds of devices in order, if the run was continued on another kind.
     """
 
     torch: str
@@ -89,11 +99,15 @@ class RandomInit(TypedDict):
 
 
 class BaseOrigin(TypedDict, total=False):
-    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained
-    weights.
+    """The base of version 0.
 
-    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the
-    publisher names it (empty: none is named), digest and bytes.
+    It is an upload (id and digest), another model (id and version), or pretrained weights. Those
+    have:
+
+    - `name`: name of the weights.
+    - `repository`, `revision`: origin and its commit; null: provided by a person.
+    - `licence`: as the publisher names it; empty: it names none.
+    - `sha256`, `bytes`: digest and size of the file.
     """
 
     id: str
@@ -108,8 +122,10 @@ class BaseOrigin(TypedDict, total=False):
 
 
 class TemperatureOut(TypedDict, total=False):
-    """The divisor of logits that makes their softmax a probability, and where it is from: `images` held out,
-    images of the training that were each left out, the parent's, or none (1).
+    """The divisor of logits that makes their softmax a probability, and its source.
+
+    It was fitted to `images` that were held out, or to training images that were each left out; or
+    it is the parent's, or none (1).
     """
 
     value: float
@@ -118,7 +134,7 @@ class TemperatureOut(TypedDict, total=False):
 
 
 class UpdateNorm(TypedDict):
-    """Euclidean norm of the change from the parent; `relative`: to the norm before."""
+    """Euclidean norm of the change from the parent; `relative`: relative to the norm before."""
 
     backbone: float | None
     head: float | None
@@ -126,7 +142,7 @@ class UpdateNorm(TypedDict):
 
 
 class AnswerChanges(TypedDict):
-    """Images that the parent answered right and the version does not, the other way round, and all of them."""
+    """Images that only the parent or only the version classifies correctly, and all images."""
 
     regressed: int
     improved: int
@@ -134,8 +150,11 @@ class AnswerChanges(TypedDict):
 
 
 class KnnProbe(TypedDict):
-    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on
-    the new one."""
+    """Correct answers of the k-NN probe as [correct, total].
+
+    - `all`, `tasks`: over all tasks, and by task.
+    - `before`: of base and parent on the new task.
+    """
 
     all: list[int]
     tasks: dict[str, list[int]]
@@ -143,8 +162,12 @@ class KnnProbe(TypedDict):
 
 
 class Baseline(TypedDict):
-    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over
-    held-out images: on all of them, by task, and `own`: of the version itself on the same images.
+    """Correct answers of a classifier on the version's features, as [correct, total].
+
+    They are five-fold over held-out images.
+
+    - `all`, `tasks`: on all images, and by task.
+    - `own`: of the version itself on the same images.
     """
 
     all: list[int]
@@ -153,7 +176,7 @@ class Baseline(TypedDict):
 
 
 class CalibrationBin(TypedDict):
-    """Held-out images with neighbouring probabilities: how many, the mean probability of their answers, right ones."""
+    """Held-out images with similar probabilities: number, mean probability, correct answers."""
 
     images: int
     probability: float
@@ -161,7 +184,7 @@ class CalibrationBin(TypedDict):
 
 
 class CoveragePoint(TypedDict):
-    """The surest answers on held-out images: the least probability among them, how many they are, and right ones."""
+    """The surest answers on held-out images: least probability, their number, and correct ones."""
 
     probability: float
     images: int
@@ -169,10 +192,15 @@ class CoveragePoint(TypedDict):
 
 
 class CalibrationOut(TypedDict):
-    """Calibration of probabilities: `error` is the expected calibration error without what chance adds, `low` to
-    `high` its 95 % interval, `raw` the error with it, over `images` held-out images in `bins` of equal numbers. The
-    images that a temperature was fitted to do not judge it. `curve`: from the surest answers on, by the version's
-    own temperature.
+    """Calibration of probabilities on `images` held-out images.
+
+    The images that a temperature was fitted to are not used to judge it.
+
+    - `error`: expected calibration error minus the part due to chance.
+    - `low`, `high`: its 95 % interval.
+    - `raw`: error with the part due to chance.
+    - `bins`: bins with equal numbers of images.
+    - `curve`: points from the surest answers on, by the version's own temperature.
     """
 
     error: float
@@ -185,7 +213,7 @@ class CalibrationOut(TypedDict):
 
 
 class AdpPoint(TypedDict):
-    """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
+    """The best validated state by `step`: its step, validation accuracy, and accuracy by task."""
 
     step: int
     best_step: int
@@ -201,7 +229,7 @@ class Adp(TypedDict):
 
 
 class Rollback(TypedDict):
-    """Sum of OLOR's shares over the run's steps: of the first layer that moves, and the mean over layers."""
+    """Sum of OLOR's shares over the run's steps: first moving layer, and mean of all layers."""
 
     first: float
     mean: float
@@ -216,7 +244,7 @@ class TaskForecast(TypedDict):
 
 
 class Forecast(TypedDict):
-    """The forecast rise of the earlier tasks' mean loss, what was measured, and both by task."""
+    """The forecast rise of the earlier tasks' mean loss, the measured rise, and both by task."""
 
     predicted: float | None
     measured: float | None
@@ -224,21 +252,27 @@ class Forecast(TypedDict):
 
 
 class Origin(TypedDict, total=False):
-    """What version 0 was made of: random weights, or a base."""
+    """The origin of version 0: random weights, or a base."""
 
     init: RandomInit | None
     base: BaseOrigin
 
 
 class ManifestOut(Origin, total=False):
-    """What a version is made of, and everything that it was made from.
+    """The parts of a version and everything it was made from.
 
-    Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
-    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
-    of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
-    class means and by linear discriminants, null where held-out images are too few or do not stay; `baseline_later`:
-    task → row of a class → images of the task that the discriminants would answer rightly if that class and those after
-    it were not known; `temperature`: what logits are divided by.
+    Version 0 lacks some fields, and so do versions older than a field.
+
+    - `tasks`: tasks that the version was taught, in order.
+    - `init`, `base`: origin of version 0.
+    - `trainable`, `parameters`: numbers of parameters.
+    - `steps`, `images`: numbers of the run.
+    - `changes`: changes of answers by task.
+    - `baseline_ncm`, `baseline_lda`: accuracy that the features allow with nearest class means and
+      linear discriminants; null if held-out images are too few or are not retained.
+    - `baseline_later`: task → row of a class → images of the task that the discriminants would
+      classify correctly if that class and later ones were unknown.
+    - `temperature`: divisor of logits.
     """
 
     format: int

@@ -1,4 +1,4 @@
-"""Who asks, and what the service is."""
+"""The caller, and the service."""
 
 from typing import Literal
 
@@ -6,10 +6,13 @@ from typing_extensions import TypedDict
 
 
 class OwnerLimits(TypedDict):
-    """What one owner may do, in each API process; null: no limit.
+    """Limits of one owner in each API process; null: no limit.
 
-    `max_body_bytes`: of one upload; `max_uploads`: under way at once; `max_open_jobs`: that are not over;
-    `max_owner_bytes`: in the store; `max_requests_per_s`: on average.
+    - `max_body_bytes`: size of one upload.
+    - `max_uploads`: simultaneous uploads.
+    - `max_open_jobs`: unfinished jobs.
+    - `max_owner_bytes`: bytes in the store.
+    - `max_requests_per_s`: average rate of requests.
     """
 
     max_body_bytes: int
@@ -20,14 +23,18 @@ class OwnerLimits(TypedDict):
 
 
 class Formats(TypedDict):
-    """`uploads`: media types that a batch may have; `downloads`: values of `?format=`."""
+    """Supported formats.
+
+    - `uploads`: media types of batches.
+    - `downloads`: values of `?format=`.
+    """
 
     uploads: list[str]
     downloads: list[str]
 
 
 class ServiceOut(TypedDict):
-    """The service. `auth`: whether it asks for keys."""
+    """The service. `auth`: whether it requires keys."""
 
     version: str
     formats: Formats
@@ -35,8 +42,12 @@ class ServiceOut(TypedDict):
 
 
 class MeOut(TypedDict):
-    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that
-    it belongs to; `expires_at`: null: never."""
+    """The caller.
+
+    - `key`: id of the key; null if the service requires none.
+    - `owner`: name of the key's owner.
+    - `expires_at`: null: never.
+    """
 
     key: str | None
     owner: str

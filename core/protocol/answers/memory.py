@@ -1,10 +1,10 @@
-"""What a model remembers of its training images."""
+"""The replay buffer and other state of a model that stems from training images."""
 
 from typing_extensions import TypedDict
 
 
 class TaskMemory(TypedDict):
-    """Stored images, or rows of features, of one task, and how many of each class."""
+    """Stored images, or rows of features, of one task, and their number per class."""
 
     task: int
     items: int
@@ -12,11 +12,13 @@ class TaskMemory(TypedDict):
 
 
 class PartMemory(TypedDict):
-    """One type of part: `buffer`, `exemplars`, `features`, or `own` for what else the method keeps.
+    """One type of part: `buffer`, `exemplars`, `features`, or `own` for the method's other state.
 
-    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images,
-    or the images whose features are kept by this version and those that it was learned from; null for a part that holds
-    none. `per_class` adds up all tasks, by label.
+    - `bytes`: size of the part and of the packs with its images, including images that it has
+      dropped.
+    - `items`: number of images. For features, the images whose features this version and its
+      ancestors store; null for a part without images.
+    - `per_class`: sums over all tasks, by label.
     """
 
     type: str
@@ -28,9 +30,9 @@ class PartMemory(TypedDict):
 
 
 class MemoryOut(TypedDict):
-    """The memory of the version that `production` names; empty where the method keeps none.
+    """Stored images and state of the version that `production` names; empty if there are none.
 
-    `items` counts stored images; features are no images, and their part counts them.
+    `items` counts stored images. Features are not images; their part counts them.
     """
 
     version: int

@@ -7,7 +7,7 @@ from core.protocol.answers.sure import SureOut
 
 
 class MatrixRow(TypedDict):
-    """A version: the task that it learned and its parent; null of version 0."""
+    """A version: the task that it learned and its parent; both are null for version 0."""
 
     version: int
     task: int | None
@@ -16,7 +16,7 @@ class MatrixRow(TypedDict):
 
 
 class MatrixColumn(TypedDict):
-    """A learned task: its name, classes, and how many held-out images it has."""
+    """A learned task: its name, classes, and number of held-out images."""
 
     task: int
     name: str | None
@@ -41,7 +41,7 @@ class TaskForgetting(TypedDict):
 
 
 class ProbeAccuracy(TypedDict):
-    """The k-NN probe: over all tasks together, and by task."""
+    """Accuracy of the k-NN probe over all tasks together, and by task."""
 
     accuracy: float | None
     per_task: list[TaskAccuracy]
@@ -52,7 +52,7 @@ UnmeasuredClass = TypedDict("UnmeasuredClass", {"task": int, "class": str})
 
 
 class LineSummary(TypedDict):
-    """What the rows and cells of the matrix say of a version (`core.matrix`)."""
+    """The figures of a version that follow from the matrix (`core.matrix`)."""
 
     acc: float | None
     pooled: float | None
@@ -74,7 +74,7 @@ class LineSummary(TypedDict):
 
 
 class StageFigures(TypedDict):
-    """What the jobs of the version and of its ancestors measured themselves."""
+    """Figures measured by the jobs of the version and of its ancestors."""
 
     fwt_probe: float | None
     update_norm: list[float | None]
@@ -88,7 +88,7 @@ class StageFigures(TypedDict):
 
 
 class LastFigures(TypedDict):
-    """What is told of the version alone."""
+    """Figures of the version alone."""
 
     calibration: CalibrationOut | None
     regression_rate: float | None
@@ -97,10 +97,10 @@ class LastFigures(TypedDict):
 
 
 class Summary(LineSummary, StageFigures, LastFigures):
-    """The figures of a version; `definitions` beside it says what each of them is. Undefined is null.
+    """The figures of a version, defined in `definitions` beside it; null: undefined.
 
-    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where
-    its job did not measure it.
+    Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;
+    null if its job did not measure it.
     """
 
     sure: SureOut | None
@@ -112,10 +112,11 @@ class Summary(LineSummary, StageFigures, LastFigures):
 
 
 class MetricsOut(TypedDict):
-    """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
+    """The accuracy matrix, and figures along the ancestors of `version`; null: undefined.
 
-    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
-    is, by name. In a window only its rows, columns and cells are there; `summary` is of all.
+    A row is a version, including held ones; a column is a task. `definitions` defines each figure
+    of the summary by name. A window has only its rows, columns and cells, but `summary` covers
+    everything.
     """
 
     version: int

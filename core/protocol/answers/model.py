@@ -16,19 +16,21 @@ ModelState = Literal["ready", "fetching"]
 
 
 class ModelOut(TypedDict):
-    """A model; `recipe` is shown resolved.
+    """A model; `recipe` is resolved.
 
-    Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
-    `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
-    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
-    upload, or a version.
+    Look at `attention` first: it lists what waits for a person. The next task starts from version
+    `line_head`. `production` names that version while `production_follows`; after a rollback it
+    does not, until it is set to follow again.
 
-    `answers`: what is promised of sure answers; null: none is called sure or not.
-
-    `rebased_from`: the id of the model that it was made from, to move that one to another base (`GET …/rebase`).
-
-    `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
-    and `production`, `latest` and `line_head` are null. `job` is null once they are there.
+    - `aliases`: versions by name.
+    - `base`: `random`, `pretrained`, `perennial/…` (a packaged base), the id of an upload, or a
+      version.
+    - `answers`: promise for sure answers; null: no answer is marked as sure or unsure.
+    - `rebased_from`: id of the model that it was made from, to move that one to another base (`GET
+      …/rebase`).
+    - `state`: ready, or fetching while the weights of its base are missing. While fetching, `job`
+      fetches them, tasks wait, and `production`, `latest` and `line_head` are null. `job` is null
+      otherwise.
     """
 
     id: str
@@ -62,7 +64,10 @@ class ModelOut(TypedDict):
 
 
 class LastJob(TypedDict):
-    """The newest job of a model. `at`: when it ended; of one that is not over when it began, else when it was made."""
+    """The newest job of a model.
+
+    `at`: time when it ended; if it has not, when it began, and before that when it was created.
+    """
 
     id: str
     state: str
@@ -70,11 +75,12 @@ class LastJob(TypedDict):
 
 
 class ModelSummary(TypedDict):
-    """What a list shows of a model at a glance.
+    """Overview of a model in a list.
 
-    `production`: number of the version in production, whose ACC and forgetting (`GET …/metrics` defines them) and bytes
-    these are; null or 0: there is none, or it was not measured. `acc_line`: ACC of the published ones of the newest 24
-    versions, oldest first. `versions` counts version 0 too, and held ones.
+    - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
+      …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.
+    - `acc_line`: ACC of the published versions among the newest 24, oldest first.
+    - `versions`: number of versions, including version 0 and held ones.
     """
 
     production: int | None
@@ -88,7 +94,7 @@ class ModelSummary(TypedDict):
 
 
 class ListedModel(ModelOut):
-    """A model in a list. `summary`: null where it is not asked for."""
+    """A model in a list. `summary`: null if it was not requested."""
 
     summary: ModelSummary | None
 

@@ -1,4 +1,4 @@
-"""What a request says of a model: a new one, or a change."""
+"""Fields of a model in requests: a new model, or a change."""
 
 from typing_extensions import TypedDict
 
@@ -10,14 +10,14 @@ from core.protocol.patch import ArchitectureIn, RecipePatch
 
 
 class AskedImage(TypedDict, total=False):
-    """Images as a request asks for them."""
+    """Images as a request describes them."""
 
     size: int
     channels: int
 
 
 class ModelChange(TypedDict, total=False):
-    """Fields of a model that a request sets; null resets."""
+    """Fields of a model that a request sets; null resets a field."""
 
     recipe: RecipePatch | None
     gate: GateLimits | None
@@ -37,7 +37,7 @@ class _Named(TypedDict):
 
 
 class NewModel(_Named, ModelChange, total=False):
-    """A new model: its name and scenario, and whatever else the request says."""
+    """A new model: its name, its scenario, and the other fields of the request."""
 
     architecture: str | ArchitectureIn
     image: AskedImage

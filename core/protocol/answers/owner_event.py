@@ -1,4 +1,4 @@
-"""What happened to the models of an owner: their jobs, versions and aliases."""
+"""Events of an owner's models: their jobs, versions and aliases."""
 
 from typing import Literal, get_args
 
@@ -9,7 +9,11 @@ OWNER_EVENT_TYPES: tuple[OwnerEventType, ...] = get_args(OwnerEventType)
 
 
 class JobMoved(TypedDict):
-    """A job came into another state. `version`, `outcome`: what it made, and whether that was published or held."""
+    """A job's change of state.
+
+    - `version`: the version that it made.
+    - `outcome`: whether that was published or held.
+    """
 
     state: str
     kind: str
@@ -19,7 +23,7 @@ class JobMoved(TypedDict):
 
 
 class VersionMade(TypedDict):
-    """A version was published or held; one that was held may be published later."""
+    """A published or held version; a held one may be published later."""
 
     version: int
     task: int | None
@@ -27,10 +31,12 @@ class VersionMade(TypedDict):
 
 
 class AliasMoved(TypedDict):
-    """An alias came to another version; `version` null: it was deleted, `previous` null: it is new.
+    """A move of an alias to another version.
 
-    `cause`: create, publish, set, rollback, follow, delete or rebase: the model took the name, and so the place, of
-    another one.
+    - `version`: null: the alias was deleted.
+    - `previous`: null: the alias is new.
+    - `cause`: create, publish, set, rollback, follow, delete or rebase. After a rebase the model
+      has the name, and so the place, of another one.
     """
 
     alias: str
@@ -43,7 +49,10 @@ OwnerEventData = JobMoved | VersionMade | AliasMoved
 
 
 class OwnerEventOut(TypedDict):
-    """One event; ids rise. What `data` holds depends on `type`; `model`, `job`: their ids."""
+    """One event.
+
+    Ids increase. `type` determines the fields of `data`; `model` and `job` are ids.
+    """
 
     id: int
     type: OwnerEventType

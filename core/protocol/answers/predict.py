@@ -8,14 +8,17 @@ from typing_extensions import TypedDict
 from core.protocol.answers.sure import SureOut
 
 EngineName = Literal["torch", "onnxruntime"]
-"""`torch`: the version's network. `onnxruntime`: its graph, which was found to answer alike; classes are the same."""
+"""`torch`: the version's network.
+
+`onnxruntime`: its graph, verified to predict the same classes.
+"""
 
 
 class Prediction(TypedDict):
-    """The most probable label of one image, and the `top_k` most probable ones, the greatest first.
+    """The most probable label of one image, and the `top_k` most probable ones, greatest first.
 
-    `sure`: whether the label is sure, where the model says when one is; null: the held-out images show it of
-    none.
+    `sure`: whether the label is sure, if the model promises a precision; null: held-out images do
+    not show it for any answer.
     """
 
     name: Annotated[
@@ -28,24 +31,29 @@ class Prediction(TypedDict):
 
 
 class ImageError(TypedDict):
-    """Why an image has no prediction: `code` is that of a problem, `/problems/<code>`."""
+    """The reason why an image has no prediction.
+
+    `code` is that of a problem, `/problems/<code>`.
+    """
 
     code: str
     detail: str
 
 
 class Unusable(TypedDict):
-    """An image that cannot be used; the others of its request are answered all the same."""
+    """An unusable image; the other images of its request still get predictions."""
 
     name: str | None
     error: ImageError
 
 
 class PredictOut(TypedDict):
-    """One item per image, in the order sent. `answers`: when one is sure, where the model says that.
+    """One item per image, in the order sent.
 
-    `engine`: `onnxruntime` where all images were answered by the version's graph, which gives the same labels as its
-    network in `torch`, and probabilities within its tolerance. null: no image could be used.
+    - `answers`: threshold of sure answers, if the model promises a precision.
+    - `engine`: `onnxruntime` if the version's graph predicted all images. It gives the same labels
+      as the network in `torch`, and probabilities within its tolerance. null: no image could be
+      used.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""A model on its way to another base: the new model beside the old one, task by task."""
+"""Rebase of a model to another base: the new model beside the old one, task by task."""
 
 from typing import Literal
 
@@ -13,7 +13,11 @@ Arrival = Literal["relearned", "sent", "send_again"]
 
 
 class RebaseSide(TypedDict):
-    """One of the two models; `version` is in production, null where there is none. `deleted`: it is gone."""
+    """One of the two models.
+
+    - `version`: the version in production; null: none.
+    - `deleted`: the model is deleted.
+    """
 
     id: str
     name: str
@@ -24,7 +28,11 @@ class RebaseSide(TypedDict):
 
 
 class Share(TypedDict):
-    """Right answers among held-out images: `accuracy` = correct / total with its 95 % interval (Wilson)."""
+    """Correct answers among held-out images.
+
+    - `accuracy`: correct / total.
+    - `interval`: its 95 % interval (Wilson).
+    """
 
     correct: int
     total: int
@@ -35,13 +43,14 @@ class Share(TypedDict):
 class RebaseTask(TypedDict):
     """A task that production of the old model was taught.
 
-    `arrival`: relearned from images that are kept; sent, where its archive (`sha256`) is a task of the new model;
-    send_again, where it must be sent, with equal images treated by `duplicates_policy` as before. `new_task` is its
-    number there, and `standing` where that task stands. It is `arrived` when production of the new model was taught it.
-
-    `old`, `new`: right answers of both versions in production on the same held-out images; null where that cannot be
-    said, `detail` says why. `flips`: image by image, `a` the old version and `b` the new one; null where answers are
-    not kept for both.
+    - `arrival`: relearned: from retained images; sent: its archive (`sha256`) is a task of the new
+      model; send_again: it must be sent again, with the same `duplicates_policy`.
+    - `new_task`, `standing`: its number and standing in the new model.
+    - `arrived`: production of the new model was taught it.
+    - `old`, `new`: correct answers of both versions in production on the same held-out images; null
+      if unknown, for the reason in `detail`.
+    - `flips`: image by image, `a` the old version and `b` the new one; null if answers are not
+      retained for both.
     """
 
     task: int
@@ -61,7 +70,7 @@ class RebaseTask(TypedDict):
 
 
 class RebaseTotals(TypedDict):
-    """Over the tasks that are compared image by image: each archive once."""
+    """Totals over the tasks that are compared image by image, each archive once."""
 
     old: Share | None
     new: Share | None
@@ -69,17 +78,22 @@ class RebaseTotals(TypedDict):
 
 
 class RebaseMissing(TypedDict):
-    """Something that is missing before production can move: a task (null: another reason), and what to do."""
+    """A condition that is missing before production can move, and what to do.
+
+    `task`: the task concerned; null: another reason.
+    """
 
     task: int | None
     detail: str
 
 
 class RebaseOut(TypedDict):
-    """A rebase: `old` is what `new` is to replace.
+    """A rebase: `new` is to replace `old`.
 
-    `state`: open until production moves, then finished. `ready`: every task has arrived and is measured, so that
-    `missing` is empty. `next`: what to do now. `finished_at`: when the new model took the old one's name.
+    - `state`: open until production moves, then finished.
+    - `ready`: every task has arrived and is measured, so that `missing` is empty.
+    - `next`: what to do now.
+    - `finished_at`: time when the new model took the old one's name.
     """
 
     state: Literal["open", "finished"]

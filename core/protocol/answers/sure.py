@@ -1,10 +1,10 @@
-"""Answers that are called sure: what a model promises of them, and what a version keeps of it."""
+"""Sure answers: the promise of a model, and how a version keeps it."""
 
 from typing_extensions import TypedDict
 
 
 class AnswersSetting(TypedDict):
-    """The share of sure answers that is right, as a model promises it; between 0.5 and 1."""
+    """The share of sure answers that a model promises to be correct, between 0.5 and 1."""
 
     precision: float
 
@@ -12,9 +12,12 @@ class AnswersSetting(TypedDict):
 class SureOut(TypedDict):
     """The promise of a model, and how a version keeps it.
 
-    An answer whose probability is `threshold` or more is sure; null: no threshold keeps the promise of `precision`
-    with 95 % confidence. Of `images` held out, `covered` are answered surely, `right` of them rightly. `needed`:
-    images that must be held out at least, if all are answered rightly.
+    An answer is sure if its probability is `threshold` or more.
+
+    - `threshold`: null: no threshold keeps the promise of `precision` with 95 % confidence.
+    - `images`, `covered`, `right`: held-out images, those with a sure answer, and correct ones of
+      those.
+    - `needed`: least number of held-out images, if all are classified correctly.
     """
 
     precision: float

@@ -10,11 +10,14 @@ from core.protocol.report import BatchReport, Repeats
 
 
 class TaskOut(TypedDict):
-    """One uploaded batch. `accuracy_now` is that of the newest published version, null if not measured on it.
+    """One uploaded batch.
 
-    `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed or cancelled.
-    `training_data_until`: when its training images go; null: not decided, or gone (`can_relearn` says which).
-    `classes`: how many images each label has.
+    - `accuracy_now`: accuracy of the newest published version; null if not measured on it.
+    - `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed
+      or cancelled.
+    - `training_data_until`: time when its training images are deleted; null: not decided, or
+      deleted (`can_relearn` says which).
+    - `classes`: number of images of each label.
     """
 
     id: str
@@ -50,10 +53,11 @@ class TaskPage(TypedDict):
 class Accepted(TypedDict):
     """A batch that was accepted, and the job that learns it.
 
-    `repeats`: where the model has a task of the same content. That is `task` then, and `job` the one that learns or has
-    learned it; nothing was added, but for a held task that is retried with another recipe.
-    `expected_s`: seconds that the job is expected to take once it begins, by the model's earlier jobs, else of one core
-    by its base; null: nothing was measured.
+    - `repeats`: set if the model has a task with the same content. Then `task` is that task, and
+      `job` learns or has learned it. Nothing was added, except for a held task that is retried with
+      another recipe.
+    - `expected_s`: expected duration of the job in seconds once it begins. It is based on the
+      model's earlier jobs, else on one core by its base; null: nothing was measured.
     """
 
     task: TaskOut

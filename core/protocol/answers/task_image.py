@@ -1,4 +1,4 @@
-"""The images that a task's data has."""
+"""The images in a task's data."""
 
 from typing import Literal
 
@@ -8,15 +8,17 @@ Split = Literal["train", "held_out"]
 
 
 class TaskImage(TypedDict):
-    """One image of a part: its number there, from 0, and its label."""
+    """One image of a part: its number from 0, and its label."""
 
     index: int
     label: str
 
 
 class TaskImagePage(TypedDict):
-    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that
-    was asked for."""
+    """A page of the images of one part, by rising number.
+
+    `total`: number in the whole part, or in the requested class.
+    """
 
     items: list[TaskImage]
     total: int

@@ -1,12 +1,12 @@
-"""Uploads that can be resumed."""
+"""Resumable uploads."""
 
 from typing_extensions import TypedDict
 
 
 class UploadOut(TypedDict):
-    """An upload that has begun: `offset` of its `length` bytes are here, and it is removed at `expires_at`.
+    """An upload of which `offset` of `length` bytes have arrived. It expires at `expires_at`.
 
-    `filename`: as its Upload-Metadata names it; null: it names none.
+    `filename`: name in its Upload-Metadata; null: none.
     """
 
     id: str

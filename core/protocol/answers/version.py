@@ -7,7 +7,7 @@ from core.protocol.gate import Verdict
 
 
 class FileOut(TypedDict):
-    """A part that can be fetched."""
+    """A part that can be downloaded."""
 
     name: str
     type: str
@@ -16,9 +16,10 @@ class FileOut(TypedDict):
 
 
 class PartOut(FileOut):
-    """One stored part; `shared_with` is the lowest earlier version that holds the same bytes.
+    """One stored part.
 
-    `deleted_at`: when the memory of the model was deleted, and this part's bytes with it.
+    - `shared_with`: lowest earlier version with the same bytes.
+    - `deleted_at`: time when the model's memory, and this part's bytes with it, were deleted.
     """
 
     shared_with: int | None
@@ -26,11 +27,13 @@ class PartOut(FileOut):
 
 
 class VersionOut(TypedDict):
-    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was
-    taught, in order.
+    """An immutable version.
 
-    `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
-    is settled. `note`: what a person wrote of it (`PATCH`).
+    - `accuracy`: its row of the accuracy matrix.
+    - `tasks`: tasks that it was taught, in order.
+    - `status`: published or held. A held version becomes published when a person promotes it, or
+      when the failed checks of its gate are settled.
+    - `note`: a person's note (`PATCH`).
     """
 
     id: str
@@ -52,9 +55,10 @@ class VersionOut(TypedDict):
 
 
 class VersionItem(TypedDict):
-    """A version in a list: what is as long for the last one as for the first. The version itself has the rest.
+    """A version in a list, with the fields of constant size. The version itself has the others.
 
-    `passed`: its gate. `mean_accuracy`: over the tasks that it was measured on; null: on none.
+    - `passed`: verdict of its gate.
+    - `mean_accuracy`: over the tasks that it was measured on; null: none.
     """
 
     id: str
@@ -79,8 +83,10 @@ class VersionPage(TypedDict):
 
 
 class TaskResult(TypedDict):
-    """How a version answers the held-out images of one task: right answers, images, and both by label
-    [correct, total]."""
+    """A version's answers on the held-out images of one task: correct ones, and all images.
+
+    `per_class`: label → [correct, total].
+    """
 
     task: int
     correct: int
@@ -89,14 +95,14 @@ class TaskResult(TypedDict):
 
 
 class ResultPage(TypedDict):
-    """A page of a version's results by rising task, of all tasks on which it was measured."""
+    """A page of a version's results by rising task, over all tasks on which it was measured."""
 
     items: list[TaskResult]
     next_cursor: str | None
 
 
 class FileList(TypedDict):
-    """All parts that can be fetched."""
+    """All parts that can be downloaded."""
 
     items: list[FileOut]
     next_cursor: str | None

@@ -10,7 +10,7 @@ DeliveryState = Literal["pending", "delivered", "failed"]
 
 
 class LastDelivery(TypedDict):
-    """The newest delivery that was tried. `status`: of the answer, null where none came."""
+    """The newest attempted delivery. `status`: HTTP status of the response; null: no response."""
 
     id: str
     type: str
@@ -20,13 +20,15 @@ class LastDelivery(TypedDict):
 
 
 class WebhookOut(TypedDict):
-    """A webhook, without its secret.
+    """A webhook without its secret.
 
-    `format`: standard: payloads as they are; slack, teams: messages that say the same. `model`: the id of the
-    only one that it is told of, null: all; `state`: failing where the last attempt failed;
-    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
-    found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
-    too until then.
+    - `format`: standard: payloads as they are; slack, teams: messages with the same content.
+    - `model`: id of the only model that it reports; null: all models.
+    - `state`: failing if the last attempt failed.
+    - `disabled_because`: null if a person disabled it.
+    - `pending`: deliveries that wait.
+    - `dropped`: events that were dropped because too many deliveries were waiting.
+    - `old_secret_until`: time until which the secret before the last rotation also signs.
     """
 
     id: str
@@ -48,7 +50,10 @@ class WebhookOut(TypedDict):
 
 
 class WebhookChange(TypedDict, total=False):
-    """Fields of a webhook that a request sets. `model`: null: all models; null elsewhere: as it is."""
+    """Fields of a webhook that a request sets.
+
+    `model`: null means all models. For the other fields, null means no change.
+    """
 
     url: str | None
     format: WebhookFormat | None
@@ -58,7 +63,7 @@ class WebhookChange(TypedDict, total=False):
 
 
 class NewWebhook(WebhookOut):
-    """A webhook with its secret, shown this once."""
+    """A webhook with its secret, which is shown only once."""
 
     secret: str
 
@@ -71,8 +76,14 @@ class WebhookPage(TypedDict):
 
 
 class DeliveryOut(TypedDict):
-    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next
-    one, null: none follows; `status`: of the last answer; `error`: why it does not count as taken."""
+    """One event for one webhook.
+
+    - `id`: value of the header webhook-id.
+    - `attempts`: attempts so far.
+    - `next_at`: time of the next attempt; null: none follows.
+    - `status`: HTTP status of the last response.
+    - `error`: why that response does not count as accepted.
+    """
 
     id: str
     webhook: str
@@ -89,8 +100,10 @@ class DeliveryOut(TypedDict):
 
 
 class DeliveryDetail(DeliveryOut):
-    """The same with what is sent, in the webhook's format. `answer`: the first 4 kB of the last answer's body;
-    null for who is no administrator."""
+    """A delivery with its payload in the webhook's format.
+
+    `answer`: first 4 kB of the last response's body; null for callers who are not administrators.
+    """
 
     payload: WebhookPayload
     answer: str | None

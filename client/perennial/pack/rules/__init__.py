@@ -1,5 +1,5 @@
-"""The rules by which files become labelled images, the same for the server and for the client.
+"""Rules by which files become labelled images, shared by the server and the client.
 
-Only the standard library is imported here: `tools.client_sync` copies this package to
-`client/perennial/pack/rules`, where a test compares the copies.
+This package imports only the standard library, because `tools.client_sync` copies it to
+`client/perennial/pack/rules`. A test compares the copies.
 """

@@ -1,4 +1,4 @@
-"""The plan of a batch as it is made: files get a class, or are left out with their reasons."""
+"""Construction of a batch's plan: files get a class, or are left out with a reason."""
 
 from array import array
 from collections import Counter
@@ -12,7 +12,7 @@ from perennial.pack.rules.sentences import count
 
 IGNORED = -1
 MAX_LEFT_OUT = 100
-"""Files left out that a plan names; their number is whole."""
+"""Files left out that a plan names; their number is complete."""
 MAX_REASONS = 1000
 MOST_NOTES = 20
 LEFT_BEHIND = "hidden, or left behind by a file manager"
@@ -20,7 +20,7 @@ ARCHIVE_INSIDE = "an archive, by its name: unpack it first"
 
 
 class LeftOut(NamedTuple):
-    """A file that is not in the batch, and why, as the end of a sentence."""
+    """A file that is not in the batch, and the reason as the end of a sentence."""
 
     path: str
     reason: str
@@ -28,14 +28,22 @@ class LeftOut(NamedTuple):
 
 @dataclass
 class Plan:
-    """Result of reading a batch: what becomes of its files.
+    """Result of reading a batch: the class and part of each file.
 
-    kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`; classes: labels in order of
-    appearance; of: class number per file, IGNORED where none; test: 1 per file that is held out; has_parts: whether the
-    batch says itself what is held out; ignored: files left out; ignored_files: the first of them; reasons: why, with
-    how many; decided_by: labels known to the model that decided between readings; notes: what a person should know;
-    warnings: what a person should look at before the batch is learned; lost: the same of images that are left out;
-    bad_entries: of a label table, left out.
+    Attributes:
+        kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`.
+        classes: labels in order of appearance.
+        of: class number per file; IGNORED if it has none.
+        test: 1 per file that is held out.
+        has_parts: whether the batch itself says which files are held out.
+        ignored: number of files left out.
+        ignored_files: the first of these files.
+        reasons: reason → number of files left out.
+        decided_by: labels known to the model that decided between readings.
+        notes: sentences for information.
+        warnings: sentences to check before the batch is learned.
+        lost: warnings about images that are left out.
+        bad_entries: entries of a label table that are left out.
     """
 
     kind: str = "folders"
@@ -54,7 +62,13 @@ class Plan:
 
 
 class Builder:
-    """Gathers a plan. `has_passed_table`: whether folders decide beside a label table, and that was said."""
+    """Builder of a plan.
+
+    Attributes:
+        plan: the plan so far.
+        names: paths of the files.
+        has_passed_table: whether folders take precedence over a label table, with a warning.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         files = len(names)
@@ -66,7 +80,7 @@ class Builder:
         self._left_behind: list[LeftOut] = []
 
     def put(self, index: int, label: str, is_test: bool) -> None:
-        """Give a file its class and part."""
+        """Assign a class and a part to a file."""
         number = self._numbers.setdefault(label, len(self._numbers))
         if number == len(self.plan.classes):
             self.plan.classes.append(label)
@@ -83,8 +97,8 @@ class Builder:
             rows.append(LeftOut(self.names[index], reason))
 
     def leave_junk(self) -> list[int]:
-        """Leave out what no person has put there. Returns the numbers of the other files."""
-        kept, hidden = [], Counter[str]()
+        """Leave out files that no person put there; return the numbers of the other files."""
+        remaining, hidden = [], Counter[str]()
         for index, name in enumerate(self.names):
             if is_junk(name):
                 self.leave(index, LEFT_BEHIND)
@@ -94,22 +108,25 @@ class Builder:
             elif is_archive(name):
                 self.leave(index, ARCHIVE_INSIDE)
             else:
-                kept.append(index)
+                remaining.append(index)
         self.plan.lost += [
             f"{count(number, 'image')} in the hidden folder {show(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]
-        return kept
+        return remaining
 
     def made(self) -> Plan:
-        """The plan; files that somebody may miss come before those that a file manager left."""
+        """Return the plan.
+
+        In its list, files that a person may miss precede files of file managers.
+        """
         self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
         require_training(self.plan.classes, self.plan.of, self.plan.test)
         return self.plan
 
 
 def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[int]) -> None:
-    """Raise RuleError unless there are images to learn, of every class."""
+    """Raise RuleError unless there are training images of every class."""
     trained = bytearray(len(classes))
     for number, is_test in zip(of, test, strict=True):
         if number != IGNORED and not is_test:
@@ -122,7 +139,7 @@ def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[i
 
 
 def _hidden_folder(name: str) -> str:
-    """The hidden folder that an image lies in, by its path; empty for what is no such image."""
+    """Return the hidden folder that contains an image, or "" for any other path."""
     if not is_hidden(name) or not is_image(name) or name.rpartition("/")[2].startswith("."):
         return ""
     folders = name.split("/")[:-1]

@@ -1,4 +1,4 @@
-"""Decide whether the names of class folders are labels, and what settles it where they only say where files lie."""
+"""Decision whether the names of class folders are labels, or only say where files are stored."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from perennial.pack.rules.words import is_container, part_of, parts_of_classes
 
 
 class Choice:
-    """Decision whether the names of class folders are labels, and what settles it where they say nothing."""
+    """Decision whether the names of class folders are labels, with remedies if they are not."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class Choice:
         self._levels, self._known, self._found = levels, known, found
 
     def settle(self) -> dict[str, str]:
-        """Folder → its label, where that is not the folder's own name.
+        """Return folder → label, for labels that are not the folder's own name.
 
-        Raises RuleError where the folders may be mere containers.
+        Raises RuleError if the folders may be mere containers.
         """
         plan, found = self._builder.plan, self._found
         if self._options.one_class and len(found) > 1:
@@ -40,15 +40,15 @@ class Choice:
                 "labels",
             )
         containers = sorted(name for name in found if is_container(name))
-        looks = label_files.find_label_files(self._builder.names, self._kept)
-        whole = [look for look in looks if not look.is_aside]
+        label_files_found = label_files.find_label_files(self._builder.names, self._kept)
+        whole = [label_file for label_file in label_files_found if not label_file.is_aside]
         is_unclear = len(containers) == len(found) or (len(found) == 1 and bool(whole))
         if is_unclear and self._options.layout != "folders":
             if self._options.one_class:
                 (name,) = found
                 return {name: normal_label(self._one_label())}
             if not self._is_known():
-                raise self._asked(looks)
+                raise self._asked(label_files_found)
         if len(found) > 1:
             plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
         halves = parts_of_classes(found)
@@ -66,7 +66,7 @@ class Choice:
         return {}
 
     def _is_known(self) -> bool:
-        """Return whether the model knows the folders as classes: then they are."""
+        """Return whether the model knows all the folders as classes, which settles the question."""
         labels = {normal_label(name) for name in self._found}
         if not labels <= set(self._known()):
             return False
@@ -74,7 +74,7 @@ class Choice:
         return True
 
     def _one_label(self) -> str:
-        """The folder that names the one class: the deepest that is no container."""
+        """Return the folder that names the single class: the deepest that is not a container."""
         (name,) = self._found
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container(folder)), name)
@@ -82,60 +82,63 @@ class Choice:
     def _asked(self, looks: Sequence[label_files.LabelFile]) -> RuleError:
         found = self._found
         images = count(sum(found.values()), "image")
-        ways = []
+        remedies = []
         if len(found) == 1:
             (name,) = found
             label = normal_label(self._one_label())
-            where = show("/".join([*self._levels.passed, name]))
-            what = (
-                f"{images} lie in one folder {where}"
+            path = show("/".join([*self._levels.passed, name]))
+            issue = (
+                f"{images} lie in one folder {path}"
                 if images != "1 image"
-                else f"1 image lies in the folder {where}"
+                else f"1 image lies in the folder {path}"
             )
-            ways = [Remedy("one_class", "true", f"Read all {images} as one class {show(label)}")]
-            other = f", or with -o layout=folders to call it {show(name)}" if label != name else ""
-            settled = (
+            remedies = [Remedy("one_class", "true", f"Read all {images} as one class {show(label)}")]
+            alternative = f", or with -o layout=folders to call it {show(name)}" if label != name else ""
+            option_text = (
                 "If they are all of one class, say so with -o one_class=true (in a request ?one_class=true), which "
-                f"calls it {show(label)}{other}."
+                f"calls it {show(label)}{alternative}."
             )
         else:
-            what = f"{images} lie in folders whose names say where files lie, not what is in them ({counted(found)})"
-            ways = [Remedy("layout", "folders", f"Read {listed(sorted(found), 3)} as classes")]
-            settled = (
+            issue = f"{images} lie in folders whose names say where files lie, not what is in them ({counted(found)})"
+            remedies = [Remedy("layout", "folders", f"Read {listed(sorted(found), 3)} as classes")]
+            option_text = (
                 "If the folders are the classes all the same, say so with -o layout=folders (in a request "
                 "?layout=folders)."
             )
         named, by_names = offer_pattern(self._builder.names, self._kept)
-        ways += named
+        remedies += named
         beside = f"; {looks[0]}" if looks else ""
         more = f", and so do {count(len(looks) - 1, 'other file')}" if len(looks) > 1 else ""
         advice = looks[0].advice if looks else ""
         return RuleError(
-            f"The batch has no labels that are sure: {what}{beside}{more}.{advice} Put the images of each class in a "
-            f"folder of its name, or send their labels as {CSV_NAME} with the first line path,label. {settled}"
+            f"The batch has no labels that are sure: {issue}{beside}{more}.{advice} Put the images of each class in a "
+            f"folder of its name, or send their labels as {CSV_NAME} with the first line path,label. {option_text}"
             f"{by_names}",
             "labels",
-            ways,
+            remedies,
         )
 
 
 def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
-    """Classes that are called like parts or containers: right beside other classes, and said."""
-    called_parts = [] if has_parts else [name for name in containers if part_of(name)]
-    others = [name for name in containers if name not in called_parts]
-    said = [
+    """Return warnings about classes that are named like parts or containers.
+
+    Such names are accepted beside other classes.
+    """
+    part_folders = [] if has_parts else [name for name in containers if part_of(name)]
+    container_folders = [name for name in containers if name not in part_folders]
+    warnings = [
         f"The folder {show(folder)} was taken as a class. For a training part and a test part, send "
         "train/<class>/… and test/<class>/…."
-        for folder in called_parts
+        for folder in part_folders
     ][:MOST_NOTES]
-    if others:
-        taken = "s {} were taken as classes" if len(others) > 1 else " {} was taken as a class"
-        said.append(f"The folder{taken.format(listed(others))}, like the folders beside.")
-    return said
+    if container_folders:
+        phrase = "s {} were taken as classes" if len(container_folders) > 1 else " {} was taken as a class"
+        warnings.append(f"The folder{phrase.format(listed(container_folders))}, like the folders beside.")
+    return warnings
 
 
 def offer_pattern(names: Sequence[str], kept: Sequence[int]) -> tuple[list[Remedy], str]:
-    """The remedy and the sentence that offer to take labels from names of files, where nearly all fit a pattern."""
+    """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
     pattern = suggest_pattern(names, [i for i in kept if is_image(names[i])])
     if not pattern:
         return [], ""

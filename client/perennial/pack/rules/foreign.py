@@ -1,4 +1,4 @@
-"""Files that hold images and are not read: what each is, and the lines that make something of it that is read."""
+"""Unsupported files that contain images: their kinds, and commands that convert them."""
 
 import string
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from perennial.pack.rules.names import RAW_SUFFIXES, VIDEO_SUFFIXES
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
 FIRST_BYTES = 8
-"""Of a file, enough for `what_is`."""
+"""Number of first bytes of a file that suffice for `what_is`."""
 
 
 class Foreign(NamedTuple):
-    """A kind of file: what it is, as a noun with its article, and the lines that convert it.
+    """A kind of file: a noun with its article, and the commands that convert it.
 
-    In the lines FILE is the file and FOLDER the folder that it lies in.
+    In the commands, FILE is the file and FOLDER the folder that contains it.
     """
 
     what: str
@@ -22,11 +22,11 @@ class Foreign(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The lines as a sentence without its full stop."""
+        """The commands as a sentence without its full stop."""
         return f"Convert it first: {' ; '.join(self.lines)}"
 
     def advice_for(self, file: str) -> str:
-        """The same with the file's name in it, where a shell and Python read it as it is."""
+        """Return the commands with the file's name, if a shell and Python read it unchanged."""
         name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
         if not set(name) <= _PLAIN or not set(folder) <= _PLAIN | {"/"} or name.startswith("-"):
             return self.advice
@@ -157,7 +157,10 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
 
 
 def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
-    """The kind of a file that holds images and is not read, by its first FIRST_BYTES bytes and its name."""
+    """Return the kind of an unsupported file with images, or None.
+
+    `name` is the file's name, `first` its first FIRST_BYTES bytes.
+    """
     if first.startswith(_ZIP):
         return None
     lower = name.lower()
@@ -175,10 +178,10 @@ def what_is(name: str = "", first: bytes = b"") -> Foreign | None:
 
 
 def kinds_among(names: Sequence[str]) -> dict[Foreign, list[int]]:
-    """Kind → the numbers of its files among some names."""
-    found: dict[Foreign, list[int]] = {}
+    """Return kind → numbers of its files."""
+    files_by_kind: dict[Foreign, list[int]] = {}
     for index, name in enumerate(names):
         kind = what_is(name)
         if kind is not None:
-            found.setdefault(kind, []).append(index)
-    return found
+            files_by_kind.setdefault(kind, []).append(index)
+    return files_by_kind

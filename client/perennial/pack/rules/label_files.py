@@ -1,4 +1,4 @@
-"""Files that look like the labels of a batch: tables, annotations and exports of tools, known by their names."""
+"""Files that look like labels, by their names: tables, annotations and exports of tools."""
 
 import re
 from collections import Counter
@@ -33,14 +33,20 @@ _JSON = re.compile(
 _COMPILED = tuple((re.compile(pattern), what) for pattern, what in _KNOWN)
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*_KNOWN, (_JSON.pattern, ""))))
 _READ_FROM_FOLDERS = ("COCO", "Hugging Face", "YOLO data set")
-"""Words in descriptions of what the client makes a batch of."""
+"""Words in descriptions of files from which the client can make a batch."""
 _SIDECARS = {".xml": "Pascal VOC annotations", ".txt": "YOLO labels", ".json": "LabelMe annotations"}
 _MOST_GROUPS = 20
 
 
 class LabelFile(NamedTuple):
-    """A file that looks like labels: its number, its path, and what it looks like, as a noun; `is_aside`: it is one of
-    many, each for an image."""
+    """A file that looks like labels.
+
+    Attributes:
+        number: number of the file.
+        path: path of the file.
+        what: description as a noun.
+        is_aside: whether it is one of many files, each for one image.
+    """
 
     number: int
     path: str
@@ -49,31 +55,31 @@ class LabelFile(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Sentence that says what reads it, with a blank before it; empty where nothing does."""
+        """A sentence about the program that reads the file, after a blank; "" if there is none."""
         is_read = any(words in self.what for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
     def __str__(self) -> str:
-        """The end of a sentence: `“labels.json” looks like a FiftyOne export`."""
+        """Return the end of a sentence: `“labels.json” looks like a FiftyOne export`."""
         return f"{show(self.path)} looks like {self.what}"
 
 
 def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFile]:
-    """The files among `kept` that look like labels, those for the whole batch first.
+    """Return the files among `kept` that look like labels, those for the whole batch first.
 
-    A file beside an image of the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt` for `images/1.jpg`, counts
-    once for its kind, where there are several.
+    A file may belong to an image with the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt`
+    for `images/1.jpg`. Several files like that are listed once per kind.
     """
-    found, aside = [], []
+    batch_files, aside = [], []
     stems: set[str] | None = None
     for index in kept:
         path = names[index]
         file = path.rpartition("/")[2].lower()
         if is_image(file) or "." not in file:
             continue
-        what = looks_like(file)
+        description = looks_like(file)
         ending = file[file.rindex(".") :]
-        if what is None and ending not in _SIDECARS:
+        if description is None and ending not in _SIDECARS:
             continue
         if ending in _SIDECARS or ending in _TABLES:
             if stems is None:
@@ -81,18 +87,21 @@ def find_label_files(names: Sequence[str], kept: Sequence[int]) -> list[LabelFil
             if stem(path) in stems:
                 aside.append(index)
                 continue
-        if what is not None:
-            found.append(LabelFile(index, path, what))
-    return [*found, *_sidecars(names, aside)]
+        if description is not None:
+            batch_files.append(LabelFile(index, path, description))
+    return [*batch_files, *_sidecars(names, aside)]
 
 
 def looks_like(file: str) -> str | None:
-    """Return what a file's name, in small letters and without its folder, looks like among labels; None: nothing."""
+    """Return a description of label files with such a name, or None.
+
+    `file` is in lower case and has no folder.
+    """
     if not _ANY.fullmatch(file):
         return "a table of labels" if file.endswith(_TABLES) else None
-    for pattern, what in _COMPILED:
+    for pattern, description in _COMPILED:
         if pattern.fullmatch(file):
-            return what
+            return description
     return "labels"
 
 

@@ -1,7 +1,8 @@
-"""The level of folders that names the classes: below wrapping folders, parts, and folders for batches.
+"""Level of folders that names the classes: below wrapping folders, parts, and batch folders.
 
-A chain of single folders is a wrapping. Of two levels that both branch, the upper one is passed if its folders are
-parts, dates or numbered alike; else the classes that the model knows decide, or the sender is asked.
+A chain of single folders is a wrapping. If two levels both branch, the upper one is passed if its
+folders are parts, dates or numbered alike. Otherwise the classes that the model knows decide, or
+the sender is asked.
 """
 
 import re
@@ -18,17 +19,22 @@ from perennial.pack.rules.sentences import count, counted, listed
 from perennial.pack.rules.words import are_batches, is_container, is_date, part_of
 
 Known = Callable[[], Collection[str]]
-"""The labels that the model knows, asked for only where they decide."""
+"""Function that returns the labels known to the model, called only if they may decide."""
 Rows = list[tuple[tuple[str, ...], int]]
-"""Folders as their names from some level on, each with its images; no folder is empty."""
+"""Folders as their names from some level on, each with its number of images, above 0."""
 
 
 _DAY_OR_MONTH = re.compile(r"0[1-9]|[12]\d|3[01]")
 
 
 class Place(NamedTuple):
-    """A folder's images: the folder that names their class, its place below wrapping folders, and their part, empty
-    without parts."""
+    """Place of a folder's images.
+
+    Attributes:
+        folder: folder that names their class.
+        where: its path below wrapping folders.
+        part: their part; "" without parts.
+    """
 
     folder: str
     where: str
@@ -36,7 +42,10 @@ class Place(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """Reason why a folder's images have no class, as the end of a sentence; `top`: the folder beside parts, if any."""
+    """Reason why a folder's images have no class, as the end of a sentence.
+
+    `top` is the folder beside parts, if any.
+    """
 
     reason: str
     top: str = ""
@@ -47,10 +56,14 @@ OUTSIDE = Outside("outside any class folder")
 
 @dataclass
 class Levels:
-    """The way from the top to the folders of classes.
+    """The path from the top to the class folders.
 
-    `parts`: top folder → its part; `passed`: wrapping folders, from the top; `decided_by`: labels that the model knows
-    and that decided; `notes`, `warnings`: sentences.
+    Attributes:
+        parts: top folder → its part.
+        passed: wrapping folders, from the top.
+        decided_by: labels known to the model that decided.
+        notes, warnings: sentences.
+        steps: functions that walk one step down.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
@@ -61,7 +74,7 @@ class Levels:
     steps: list[Callable[["Way"], Outside | None]] = field(default_factory=list)
 
     def place(self, folder: str) -> Place | Outside:
-        """The place of a folder's images, by its path, or why they have none."""
+        """Return the place of the images in a folder, or the reason why they have no class."""
         way = Way(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
@@ -75,7 +88,14 @@ class Levels:
 
 @dataclass
 class Way:
-    """A folder that is walked from the top: its names, how many are passed, and the part, with its folder."""
+    """A walk down the path of a folder.
+
+    Attributes:
+        names: names of the folders in the path.
+        at: number of folders passed.
+        top: folder of the part.
+        part: the part.
+    """
 
     names: list[str]
     at: int = 0
@@ -83,7 +103,7 @@ class Way:
     part: str = ""
 
     def pass_by(self, name: str | None) -> Outside | None:
-        """Go one folder down, into that of a name or into any; or return what is wrong."""
+        """Go down one folder, or into `name`; return the reason if that is impossible."""
         if self.at >= len(self.names) or (name is not None and self.names[self.at] != name):
             return OUTSIDE
         self.at += 1
@@ -91,14 +111,14 @@ class Way:
 
 
 def find_levels(images: Mapping[str, int], level: int | None, known: Known) -> Levels:
-    """The way to the classes of folders that hold images, by their paths.
+    """Find the path to the class folders.
 
     Args:
-        images: folder → images that lie in it, none at the top.
+        images: folder → number of images in it; the top itself has none.
         level: the level that the sender has chosen, from 1.
-        known: the classes of the model.
+        known: returns the classes of the model.
 
-    Raises RuleError where a part is missing, or where two readings are possible.
+    Raises RuleError if a part is missing, or if two readings are possible.
     """
     finder = _Finder(Levels(), level, known)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
@@ -121,22 +141,25 @@ class _Finder:
             rows = self._go_on(rows)
 
     def _pass_wrapping(self, rows: Rows, may_have_parts: bool) -> Rows:
-        """Pass a chain of single folders; images beside a class folder do not end it where a container holds both."""
+        """Pass a chain of single folders.
+
+        Images beside a class folder do not end the chain if a container holds both.
+        """
         while rows and not self._is_done:
             tops = {names[0] for names, _ in rows}
             subs = {names[1] for names, _ in rows if len(names) > 1}
             if len(tops) > 1 or not subs:
                 break
             (top,) = tops
-            direct = any(len(names) == 1 for names, _ in rows)
+            has_direct_images = any(len(names) == 1 for names, _ in rows)
             below = _below(rows)
             has_parts = may_have_parts and _has_parts(below)
-            if direct and not has_parts and not (is_container(top) and len(subs) > 1):
+            if has_direct_images and not has_parts and not (is_container(top) and len(subs) > 1):
                 break
             if may_have_parts and part_of(top) and not has_parts:
                 break
             if not may_have_parts and not is_container(top) and not _branches(below):
-                break  # a part, or a date, has said that classes follow
+                break  # after a part or a date, class folders must follow
             if not is_container(top) and self._knows({top}, subs) == 1:
                 self._is_done = True
                 break
@@ -146,46 +169,50 @@ class _Finder:
         return rows
 
     def _pass_parts(self, rows: Rows, parts: dict[str, str]) -> Rows:
-        """Enter the parts, and in each a chain of containers, as `train/images/<class>` and `seg_train/seg_train`."""
+        """Enter the parts, and in each a chain of containers.
+
+        Examples are `train/images/<class>` and `seg_train/seg_train`.
+        """
         self.levels.parts = parts
         self.levels.notes += [
             part_rules.note(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
-        found: Rows = []
-        # A folder with images in it in one part is a class in all.
+        inner_rows: Rows = []
+        # A folder that has images in one part is a class in all parts.
         classes = {names[-1] for names, _ in rows if names[0] in parts and len(names) > 1}
-        rows_of: dict[str, Rows] = {top: [] for top in parts}  # one pass: there may be as many parts as rows
+        # A single pass, because there may be as many parts as rows.
+        rows_of: dict[str, Rows] = {top: [] for top in parts}
         for row in rows:
             if row[0][0] in rows_of:
                 rows_of[row[0][0]].append(row)
         for top in parts:
-            mine = _below(rows_of[top])
+            part_rows = _below(rows_of[top])
             chain = inner[top] = []
             while True:
-                subs = {names[0] for names, _ in mine}
-                if len(subs) != 1 or any(len(names) == 1 for names, _ in mine):
+                subs = {names[0] for names, _ in part_rows}
+                if len(subs) != 1 or any(len(names) == 1 for names, _ in part_rows):
                     break
                 (sub,) = subs
                 if sub in classes or (sub != top and not is_container(sub)):
                     break
                 chain.append(sub)
-                mine = _below(mine)
-            found += mine
+                part_rows = _below(part_rows)
+            inner_rows += part_rows
 
         def enter(way: Way) -> Outside | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
-                what = "which has no class folders" if part_of(top) else "which is no part of the batch"
-                return Outside(f"in the folder {show(top)}, {what}", top)
+                reason = "which has no class folders" if part_of(top) else "which is no part of the batch"
+                return Outside(f"in the folder {show(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.pass_by(name))), None)
 
         self.levels.steps.append(enter)
-        return found
+        return inner_rows
 
     def _go_on(self, rows: Rows) -> Rows:
         """Decide whether the top folders are the classes, or pass them."""
@@ -193,31 +220,31 @@ class _Finder:
         lowers = _totals(_below(rows))
         if self._wanted is not None:
             return self._to_wanted(rows, bool(lowers))
-        direct = sum(number for names, number in rows if len(names) == 1)
-        if not lowers or direct > sum(lowers.values()):
+        direct_images = sum(number for names, number in rows if len(names) == 1)
+        if not lowers or direct_images > sum(lowers.values()):
             return self._stop(rows)
-        knows = self._knows(uppers, lowers)
-        if knows == 1:
+        known_level = self._knows(uppers, lowers)
+        if known_level == 1:
             return self._stop(rows)
-        if knows == 2:
+        if known_level == 2:
             self._depth += 1
             return self._stop(self._pass_upper(rows))
         is_dates = all(map(is_date, uppers)) or (self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers)))
         if (is_dates or are_batches(uppers)) and not (are_batches(lowers) and not _below(_below(rows))):
             self._in_dates = is_dates
-            said = (
+            subject = (
                 f"the folders {listed(sorted(uppers), 3)} were"
                 if len(uppers) > 1
                 else f"the folder {show(min(uppers))} was"
             )
             kind = "dates" if is_dates else "batches"
             self.levels.notes.append(
-                f"{said} taken as {kind}, and the folders in {'them' if len(uppers) > 1 else 'it'} as classes"
+                f"{subject} taken as {kind}, and the folders in {'them' if len(uppers) > 1 else 'it'} as classes"
             )
             return self._pass_wrapping(self._pass_upper(rows), may_have_parts=False)
-        if self._is_clear(rows, uppers, lowers, direct):
+        if self._is_clear(rows, uppers, lowers, direct_images):
             return self._stop(rows)
-        raise self._asked(uppers, lowers, direct)
+        raise self._asked(uppers, lowers, direct_images)
 
     def _to_wanted(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._wanted == self._depth:
@@ -238,17 +265,20 @@ class _Finder:
     def _is_clear(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Return whether the upper folders are the classes without asking, noting a level below that is no class."""
+        """Return whether the upper folders are clearly the classes.
+
+        A note mentions a level below that is not a level of classes.
+        """
         pairs = {names[:2] for names, _ in rows if len(names) > 1}
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
         if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):
-            held = [name for name in sorted(lowers) if part_of(name)]
-            said = f"the folders {listed(sorted(lowers), 3)} belong to the classes of the folders that they lie in"
-            self.levels.notes.append(said)
-            if held:
+            parts = [name for name in sorted(lowers) if part_of(name)]
+            sentence = f"the folders {listed(sorted(lowers), 3)} belong to the classes of the folders that they lie in"
+            self.levels.notes.append(sentence)
+            if parts:
                 self.levels.warnings.append(
-                    f"The folders {listed(held)} lie in class folders, and all their images are learned. To hold some "
+                    f"The folders {listed(parts)} lie in class folders, and all their images are learned. To hold some "
                     "out, send train/<class>/… and test/<class>/…."
                 )
             return True
@@ -256,11 +286,11 @@ class _Finder:
 
     def _asked(self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int) -> RuleError:
         at = self._depth
-        left = f", with {count(direct, 'image')} outside of them left out" if direct else ""
+        remainder = f", with {count(direct, 'image')} outside of them left out" if direct else ""
         return RuleError(
             f"The folders can be read in two ways: {count(len(uppers), 'class', 'classes')} by the first level of "
             f"folders ({counted(uppers)}), or {count(len(lowers), 'class', 'classes')} by the second "
-            f"({counted(lowers)}{left}). "
+            f"({counted(lowers)}{remainder}). "
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request ?classes=level:{at}).",
             remedies=[
                 Remedy("classes", f"level:{at}", f"Read {listed(sorted(uppers), 3)} as classes"),
@@ -277,7 +307,7 @@ class _Finder:
         return rows
 
     def _knows(self, uppers: Collection[str], lowers: Collection[str]) -> int:
-        """The level, 1 or 2, whose folders the model knows as classes; 0 where that says nothing."""
+        """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
         known = self._known()
         if not known:
             return 0
@@ -294,7 +324,8 @@ class _Finder:
 def _has_parts(rows: Rows) -> bool:
     """Return whether top folders are parts.
 
-    They are where one is for training with class folders, or all are called so and some have any.
+    They are if one is for training and has class folders, or if all are named like parts and some
+    have class folders.
     """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
@@ -303,7 +334,7 @@ def _has_parts(rows: Rows) -> bool:
 
 
 def _branches(rows: Rows) -> bool:
-    """Return whether there is a level of several folders before the first image, counted from the top."""
+    """Return whether a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
             return True
@@ -318,7 +349,7 @@ def _below(rows: Rows) -> Rows:
 
 
 def _totals(rows: Rows) -> Counter[str]:
-    """First name → images."""
+    """Return first name → number of images."""
     totals: Counter[str] = Counter()
     for names, number in rows:
         totals[names[0]] += number

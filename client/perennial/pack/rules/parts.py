@@ -1,10 +1,12 @@
-"""Folders that are parts of a batch, not classes: `train/<class>/…` and what stands beside it.
+"""Folders that are parts of a batch, not classes: `train/<class>/…` and the folders beside it.
 
-A folder that is called like a part is one only if it has class folders in it, and only where there is a training part:
-everywhere else it is a class like any other. Several folders of one part (`Train` and `train`) join.
+A folder named like a part is a part only if it has class folders and there is a training part.
+Otherwise it is a class like any other. Several folders of one part (`Train` and `train`) are
+joined.
 
-A validation part stands in for a missing test part: then it is held out and measured on. Beside a test part its
-images are trained on: nothing of the batch is lost, and accuracy is only ever measured on the test part.
+A validation part replaces a missing test part: it is then held out and measured on. Beside a test
+part, its images are used for training, so that nothing is lost and accuracy is measured on the test
+part only.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,25 +22,25 @@ _INSTEAD = (
 
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
-    """Return whether there is a `train/<class>` among folders, each the names from the top."""
+    """Return whether folders, given as names from the top, include a `train/<class>`."""
     return any(len(names) > 1 and part_of(names[0]) == TRAINING for names in folders)
 
 
 def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Top folder → its part, empty when the top folders are classes.
+    """Return top folder → its part; empty if the top folders are classes.
 
-    Raises RuleError where images would be learned that look held out: a test or validation part without any training
-    part, or beside folders of the same classes.
+    Raises RuleError if images that look held out would be learned: in a test or validation part
+    without any training part, or one beside folders of the same classes.
     """
-    classes_in: dict[str, set[str]] = {}  # folder that is called like a part → the folders in it
-    others: set[str] = set()
-    deep: set[str] = set()
+    classes_in: dict[str, set[str]] = {}  # folder named like a part → the folders in it
+    other_folders: set[str] = set()
+    folders_with_folders: set[str] = set()
     for top, *below in folders:
         if below:
-            deep.add(top)
+            folders_with_folders.add(top)
         part = part_of(top)
         if part is None:
-            others.add(top)
+            other_folders.add(top)
         elif below:
             classes_in.setdefault(top, set()).add(below[0])
         elif part == TRAINING:
@@ -46,38 +48,38 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     parts = {top: part_of(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
         return parts
-    alike = alike_parts(others & deep)
-    if alike and not parts:
-        return alike
+    parts_by_word = alike_parts(other_folders & folders_with_folders)
+    if parts_by_word and not parts:
+        return parts_by_word
     for top, part in sorted(parts.items()):
-        _refuse(top, part, parts, classes_in, others)
+        _refuse(top, part, parts, classes_in, other_folders)
     return {}
 
 
 def _refuse(
     top: str, part: str, parts: Mapping[str, str], classes_in: Mapping[str, set[str]], others: Collection[str]
 ) -> None:
-    held = f"The batch has a {part} part, the folder {show(top)} with class folders in it, but no training images"
+    finding = f"The batch has a {part} part, the folder {show(top)} with class folders in it, but no training images"
     if len(classes_in) > len(parts):
         flat = show(min(set(classes_in) - set(parts)))
-        raise RuleError(f"{held}: the folder {flat} has no class folders. Put its images in some.")
+        raise RuleError(f"{finding}: the folder {flat} has no class folders. Put its images in some.")
     if not others:
-        raise RuleError(f"{held}. {_INSTEAD}")
-    both = {name.lower() for name in others} & {name.lower() for name in classes_in[top]}
-    if both:
+        raise RuleError(f"{finding}. {_INSTEAD}")
+    shared_names = {name.lower() for name in others} & {name.lower() for name in classes_in[top]}
+    if shared_names:
         raise RuleError(
-            f"{held}: the class {show(min(both))} is in it and beside it. Put the class folders beside "
+            f"{finding}: the class {show(min(shared_names))} is in it and beside it. Put the class folders beside "
             f"{show(top)} in a folder called train."
         )
 
 
 def is_held_out(part: str, parts: Iterable[str]) -> bool:
-    """Return whether the images of `part` are held out, given all parts that the batch has."""
+    """Return whether the images of `part` are held out, given all parts of the batch."""
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
 def note(folder: str, part: str, parts: Collection[str]) -> str:
-    """Return what a folder was taken for, as a sentence of the report."""
+    """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
         return f"the folder {show(folder)} was taken as the {part} part"
     if is_held_out(part, parts):

@@ -1,6 +1,6 @@
-"""Plan a batch: the class and the part of every file, by the names of all files and the label tables among them.
+"""Plan of a batch: class and part of every file, from the files' names and label tables.
 
-The service reads the archives that it gets by this plan, and the client the folders that it sends.
+The service uses it for the archives that it receives, and the client for the folders that it sends.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,11 +15,11 @@ from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_table
 __all__ = ["IGNORED", "LEFT_BEHIND", "Plan", "no_known", "plan_batch", "plan_table", "require_training"]
 
 Read = Callable[[int], bytes]
-"""The bytes of a file, by its number. What it raises passes through."""
+"""Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
 def no_known() -> Collection[str]:
-    """The labels of a model that knows none, or of none."""
+    """Return no labels, for a model that knows none, or without a model."""
     return ()
 
 
@@ -31,15 +31,19 @@ def plan_batch(
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> Plan:
-    """Plan how the files `names` (paths with `/`, each once) are read.
+    """Plan how the files `names` (unique paths with `/`) are read.
 
     Args:
-        read: the bytes of a file by its number; called for label tables alone. It raises RuleError for a file that
-            cannot be read, which ends the batch only if it is the table that is meant.
-        known_classes: the labels that the model knows, asked for only where they may decide.
-        most_entries: entries that a label table may have.
+        names: paths of the files.
+        options: choices of the sender.
+        read: returns the bytes of a file by its number; called for label tables only. It raises
+            RuleError for an unreadable file, which ends the batch only if that file is named as the
+            table.
+        known_classes: returns the labels known to the model, called only if they may decide.
+        most_entries: largest number of entries of a label table.
 
-    Raises RuleError: there are no labelled images, they can be read in several ways, or none would be learned.
+    Raises RuleError if there are no labelled images, they can be read in several ways, or none
+    would be learned.
     """
     builder = Builder(names)
     kept = builder.leave_junk()
@@ -54,7 +58,10 @@ def plan_batch(
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
-    """Plan how the files `names` are read by a table that was found before. Raises RuleError."""
+    """Plan how the files `names` are read by a given table.
+
+    Raises RuleError; see `plan_batch`.
+    """
     builder = Builder(names)
     read_table(builder, builder.leave_junk(), options, table)
     return builder.made()

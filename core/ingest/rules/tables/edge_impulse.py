@@ -1,4 +1,7 @@
-"""Edge Impulse's `info.labels`: `{"version": 1, "files": [{"path": …, "category": …, "label": {"label": …}}]}`."""
+"""Edge Impulse's `info.labels`.
+
+Its form is `{"version": 1, "files": [{"path": …, "category": …, "label": {"label": …}}]}`.
+"""
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.tables.documents import JsonText, NotJson
@@ -11,7 +14,7 @@ TITLE = "Edge Impulse export"
 
 
 def read(source: Source) -> bool:
-    """Read an export: True where the file is one."""
+    """Read an export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
     rows: Rows | None = None

@@ -1,4 +1,4 @@
-"""FiftyOne's `labels.json` of a data set for classification: `{"classes": […], "labels": {"name": 0}}`."""
+"""FiftyOne's `labels.json` for classification: `{"classes": […], "labels": {"name": 0}}`."""
 
 from core.ingest.rules.names import show
 from core.ingest.rules.tables.documents import JsonText, NotJson
@@ -10,7 +10,7 @@ TITLE = "FiftyOne export"
 
 
 def read(source: Source) -> bool:
-    """Read an export: True where the file is one."""
+    """Read an export; return False if the file is not one."""
     if source.form != "object":
         return False
     try:
@@ -33,7 +33,10 @@ def read(source: Source) -> bool:
 
 
 def _outline(source: Source) -> tuple[list[object] | None, bool]:
-    """The names of classes, None where labels are names themselves, and whether there is an object of labels."""
+    """Return the class names, and whether there is an object of labels.
+
+    The class names are None if labels are names themselves.
+    """
     text = JsonText(text_of(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False

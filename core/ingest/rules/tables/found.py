@@ -1,4 +1,4 @@
-"""Results of reading a label table: rows, entries that are left out, and the files that it was read from."""
+"""Results of reading a label table: rows, entries that are left out, and the table's files."""
 
 from array import array
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from core.ingest.rules.names import show
 from core.ingest.rules.tables.values import Labels
 
 MAX_TABLE_BYTES = 32 << 20
-"""Largest file of labels, and most of all that are looked at in a batch together."""
+"""Largest label file in bytes, and largest total of all candidates in a batch."""
 MAX_NAME_CHARS = 1024
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file that may be a label table: number among the files of the batch, path, and bytes."""
+    """A candidate for a label table: number among the files of the batch, path, and bytes."""
 
     number: int
     name: str
@@ -23,12 +23,12 @@ class TableFile:
 
     @property
     def folder(self) -> str:
-        """Of the file: empty at the top."""
+        """The file's folder; "" at the top."""
         return self.name.rpartition("/")[0]
 
     @property
     def ending(self) -> str:
-        """Of the name, with its dot and in small letters."""
+        """The ending of the name, with its dot and in lower case."""
         base = self.name.rpartition("/")[2].lower()
         return base[base.rfind(".") :] if "." in base else ""
 
@@ -37,9 +37,14 @@ class TableFile:
 class FoundTable:
     """A label table of a batch.
 
-    `kind`: as a person calls it; `files`: numbers of the files that it was read from, none where labels stand in names;
-    `rows`, and the position in `files` of each one's file; `bad`: entries that cannot be read; `unlabelled`: entries
-    that say that they have no label; `folders`: of the files.
+    Attributes:
+        kind: name of the kind for a person.
+        files: numbers of the files that it was read from; empty if labels are in file names.
+        rows: the labelled images.
+        of: index in `files` for each row.
+        bad: unreadable entries.
+        unlabelled: entries that say that they have no label.
+        folders, names: folder and path of each file.
     """
 
     kind: str
@@ -53,7 +58,7 @@ class FoundTable:
 
     @property
     def title(self) -> str:
-        """The table as a sentence names it: the file, or the first of several."""
+        """The table's name for sentences: the file, or the first of several."""
         if not self.names:
             return f"The batch ({self.kind})"
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
@@ -61,7 +66,10 @@ class FoundTable:
 
 
 class Rows:
-    """Gathers what the files of one kind say, within a bound. Raises RuleError beyond it."""
+    """Collector of the entries of one kind's files.
+
+    Raises RuleError beyond the limit of entries.
+    """
 
     def __init__(self, kind: str, most: int) -> None:
         self.found = FoundTable(kind)
@@ -70,13 +78,13 @@ class Rows:
         self._entries = 0
 
     def begin(self, file: TableFile) -> None:
-        """The entries that follow are of this file."""
+        """Start a file; the following entries belong to it."""
         self.found.files.append(file.number)
         self.found.folders.append(file.folder)
         self.found.names.append(file.name)
 
     def add(self, image: object, label: object, where: str, part: Part = "") -> None:
-        """An entry: its image's name and its label as the table has them."""
+        """Add an entry: its image's name and its label as the table has them."""
         if not isinstance(image, str | int) or isinstance(image, bool):
             return self.spoil(where, "names no image")
         name = str(image).strip()
@@ -96,7 +104,7 @@ class Rows:
         return None
 
     def spoil(self, where: str, reason: str) -> None:
-        """An entry that cannot be read."""
+        """Add an unreadable entry."""
         self._count()
         self.found.bad.append(BadEntry(where, reason))
 
@@ -110,4 +118,4 @@ class Rows:
 
 
 Read = Callable[[int], bytes]
-"""The bytes of a file by its number. Raises RuleError where it cannot be read."""
+"""Function that returns the bytes of a file by its number. Raises RuleError if it is unreadable."""

@@ -1,4 +1,4 @@
-"""Exports of Label Studio: JSON with a task an entry, JSON-MIN and CSV with an annotation an entry."""
+"""Label Studio exports: JSON with a task per entry, JSON-MIN and CSV with an annotation each."""
 
 import json
 from itertools import islice
@@ -11,12 +11,12 @@ from core.ingest.rules.tables.values import NOTHING
 TITLE = "Label Studio export"
 _OF_ANNOTATIONS = frozenset({"annotation_id", "annotator", "lead_time"})
 _MOST_CHOICES, _MOST_VALUES = 5, 20
-"""Of a task: one choice is read, and one value names its image."""
+"""Bounds for a task, of which one choice is read and one value names the image."""
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
 def read(source: Source) -> bool:
-    """Read an export: True where the file is one."""
+    """Read an export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first, dict):
         first = source.first
         if isinstance(first.get("data"), dict) and ("annotations" in first or "completions" in first):
@@ -44,7 +44,7 @@ def _read_tasks(source: Source) -> None:
 
 
 def _image_of(source: Source, task: dict[str, object]) -> object:
-    """The value of a task's data that names an image of the batch, else the file that was uploaded for it."""
+    """Return the value of a task's data that names an image, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
     values = islice(data.values(), _MOST_VALUES)
@@ -59,11 +59,11 @@ def _image_of(source: Source, task: dict[str, object]) -> object:
 
 
 def _choices_of(task: dict[str, object]) -> list[object] | None:
-    """The different choices of a task's annotations; None where they are none."""
+    """Return the distinct choices of a task's annotations; None without a list of annotations."""
     annotations = task.get("annotations", task.get("completions"))
     if not isinstance(annotations, list):
         return None
-    found: list[object] = []
+    distinct_choices: list[object] = []
     for annotation in annotations:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
@@ -72,22 +72,29 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
             value = result.get("value") if isinstance(result, dict) else None
             choices = value.get("choices") if isinstance(value, dict) else None
             if isinstance(choices, list):
-                found += [choice for choice in choices[:_MOST_CHOICES] if choice not in found]
-            if len(found) > _MOST_CHOICES:
-                return found
-    return found
+                distinct_choices += [
+                    choice for choice in choices[:_MOST_CHOICES] if choice not in distinct_choices
+                ]
+            if len(distinct_choices) > _MOST_CHOICES:
+                return distinct_choices
+    return distinct_choices
 
 
 def _read_annotations(source: Source, records: Records) -> bool:
-    """CSV and JSON-MIN: the columns beside those about the annotation are the task's data and its choice."""
+    """Read CSV or JSON-MIN.
+
+    The columns that are not about the annotation are the task's data and its choice.
+    """
     image = _best_image(source, records)
-    others = [
+    data_columns = [
         at
         for at, name in enumerate(records.columns)
         if at != image and name not in _ABOUT and not name.startswith("meta_")
     ]
     chosen = source.options.label_column
-    label = records.columns.index(chosen) if chosen in records.columns else _choice_among(records, others)
+    label = (
+        records.columns.index(chosen) if chosen in records.columns else _choice_among(records, data_columns)
+    )
     if image < 0 or label < 0:
         return False
     rows = source.begin(TITLE)
@@ -106,21 +113,21 @@ def _best_image(source: Source, records: Records) -> int:
         if name in _ABOUT:
             continue
         values = [row[at] for row in sample]
-        found = sum(isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values)
-        if found > most:
-            best, most = at, found
+        matches = sum(isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values)
+        if matches > most:
+            best, most = at, matches
     return best
 
 
 def _choice_among(records: Records, others: list[int]) -> int:
-    """The column of choices: the only one, or the one that Label Studio's templates call so."""
+    """Return the column of choices: the only one, or one named as in Label Studio's templates."""
     usual = [at for at in others if records.columns[at] in ("choice", "choices", "label", "class")]
     fitting = usual if len(usual) == 1 else others
     return fitting[0] if len(fitting) == 1 else -1
 
 
 def _choice(value: object, is_cell: bool) -> object:
-    """A single choice is written as it is, several as `{"choices": […]}`."""
+    """Return the choice of a cell. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)

@@ -1,4 +1,4 @@
-"""The label table of a batch: which of its files it is, and what it says."""
+"""Search for the label table among the files of a batch."""
 
 from collections.abc import Callable, Sequence
 
@@ -38,7 +38,7 @@ _TEXTS = (
 _MOST_FILES, _MOST_ALIKE = 40, 20
 _MOST_DEPTH = 4
 _MOST_TOO_LARGE = 4
-"""Files beyond the bound that are read all the same, to see their size."""
+"""Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
 _KINDS: tuple[Callable[[Source], bool], ...] = (
     label_studio.read,
@@ -50,7 +50,7 @@ _KINDS: tuple[Callable[[Source], bool], ...] = (
     make_sense.read,
     plain.read,
 )
-"""From the ones that are known by their own keys to any table."""
+"""Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
     "a column of images and one of labels, such as “path,label” and then “images/1.jpg,cat”; -o image=COLUMN "
     "-o label=COLUMN (?image=COLUMN&label=COLUMN) name them"
@@ -58,7 +58,7 @@ _EXPECTED = (
 
 
 def is_table_name(name: str) -> bool:
-    """Return whether a file may be a label table by its name: those are the only ones that are read."""
+    """Return whether a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
     return (base.endswith(_ENDINGS) and "submission" not in base) or base in (*_TEXTS, *synsets.FILES)
 
@@ -72,13 +72,18 @@ def find_table(
     images: ImageNames | None = None,
     most: int = MOST_ENTRIES,
 ) -> FoundTable | None:
-    """The label table of the files `names`; None where no file is one.
+    """Return the label table of the files `names`, or None if there is none.
 
-    `read(i)`: the bytes of file i; `kept`: the files that count, default those that are not hidden; `images`: what
-    finds an image by its name, default the files; `most`: entries that a table may have.
+    Args:
+        names: paths of the files.
+        read: returns the bytes of a file by its number.
+        options: choices of the sender.
+        kept: the files that count; by default those that are not hidden.
+        images: look-up of images by name; by default over the files.
+        most: largest number of entries of a table.
 
-    Raises RuleError: several tables or columns fit, an option names what is not there, `labels.csv` is no table, or a
-    table is beyond the bounds.
+    Raises RuleError if several tables or columns fit, an option names something missing,
+    `labels.csv` is not a table, or a table exceeds the limits.
     """
     kept = [i for i in range(len(names)) if not is_junk(names[i])] if kept is None else kept
     pictures = [i for i in kept if not is_no_image(names[i]) and not is_table_name(names[i])]
@@ -89,9 +94,9 @@ def find_table(
     if options.layout == "folders":
         return None
     search = _Search(names, read, options, ImageNames(names, pictures) if images is None else images, most)
-    found = search.run(_candidates(names, kept, options), pictures)
-    if found is not None:
-        return found
+    table = search.run(_candidates(names, kept, options), pictures)
+    if table is not None:
+        return table
     pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
     return _by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most) if pattern else None
 
@@ -105,26 +110,29 @@ def _by_names(
 
 
 def _candidates(names: Sequence[str], kept: Sequence[int], options: ReadingOptions) -> list[int]:
-    """The files that may be tables, the upper ones first, without those of which a folder has many."""
+    """Return the files that may be tables, upper folders first.
+
+    Files of which a folder has many are left out.
+    """
     if options.table:
-        wanted = options.table.removeprefix("./")
-        fitting = [i for i in kept if names[i] == wanted or names[i].endswith(f"/{wanted}")]
+        path = options.table.removeprefix("./")
+        fitting = [i for i in kept if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
             raise RuleError(f"There is no file {show(options.table)}, which -o table= names.", "labels")
         return fitting[:_MOST_FILES]
-    alike: dict[tuple[str, str], list[int]] = {}
+    files_by_ending: dict[tuple[str, str], list[int]] = {}
     for i in kept:
         if is_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
             folder, _, base = names[i].rpartition("/")
-            alike.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
-    found = [i for few in alike.values() if len(few) <= _MOST_ALIKE for i in few]
-    found.sort(key=lambda i: (names[i].count("/"), names[i]))
-    own = [i for i in found if names[i].rpartition("/")[2] == CSV_NAME]
-    return [*own[:1], *(i for i in found if i not in own[:1])][:_MOST_FILES]
+            files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
+    candidates = [i for few in files_by_ending.values() if len(few) <= _MOST_ALIKE for i in few]
+    candidates.sort(key=lambda i: (names[i].count("/"), names[i]))
+    own_tables = [i for i in candidates if names[i].rpartition("/")[2] == CSV_NAME]
+    return [*own_tables[:1], *(i for i in candidates if i not in own_tables[:1])][:_MOST_FILES]
 
 
 class _Search:
-    """Looks at the candidates in turn, until those of one kind are found."""
+    """Search through the candidates in turn, until those of one kind are found."""
 
     def __init__(
         self, names: Sequence[str], read: Read, options: ReadingOptions, images: ImageNames, most: int
@@ -136,36 +144,40 @@ class _Search:
         self._seen: list[Source] = []
 
     def run(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
-        """The table among the candidates. Raises RuleError."""
-        wanted = bool(self._options.table)
+        """Return the table among the candidates. Raises RuleError."""
+        is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
-            is_own = wanted or self._is_own(i)
+            is_own = is_table_named or self._is_own(i)
             file = self._open(i, is_own)
             if file is None:
                 continue
             if is_own and not self._is_read(file, is_own=True):
-                by_ids = self._synsets([file], pictures)
-                if by_ids is not None:
-                    return by_ids
+                synset_table = self._synsets([file], pictures)
+                if synset_table is not None:
+                    return synset_table
                 raise self._asked[0] if self._asked else self._wrong(file)
-            if is_own and not wanted:
+            if is_own and not is_table_named:
                 return self._one()
             files.append(file)
-        if not wanted:
-            by_ids = self._synsets(files, pictures)
-            if by_ids is not None:
-                return by_ids
+        if not is_table_named:
+            synset_table = self._synsets(files, pictures)
+            if synset_table is not None:
+                return synset_table
             for file in files:
                 self._is_read(file)
         return self._one()
 
     def _is_own(self, number: int) -> bool:
         folder, _, base = self._names[number].rpartition("/")
-        return base == CSV_NAME and "/" not in folder  # meant as one: it is read, or the batch ends
+        # Named as a label table: it must be readable, or the batch ends.
+        return base == CSV_NAME and "/" not in folder
 
     def _open(self, number: int, is_own: bool) -> TableFile | None:
-        """A candidate's bytes; None where it cannot be read, or is too large, and need not be a table."""
+        """Return a candidate's file.
+
+        None means that it is unreadable or too large, and need not be a table.
+        """
         if not is_own and self._too_large >= _MOST_TOO_LARGE:
             return None
         try:
@@ -214,22 +226,25 @@ class _Search:
         return rows.found
 
     def _one(self) -> FoundTable | None:
-        """The table that was found. Raises RuleError where tables of several sorts were."""
-        found = [rows.found for rows in self._found.values()]
-        if not found:
+        """Return the table that was found.
+
+        Raises RuleError if there are tables of several kinds.
+        """
+        tables = [rows.found for rows in self._found.values()]
+        if not tables:
             if self._asked:
                 raise self._asked[0]
             self._refuse_unknown_columns()
             return None
-        own = [table for table in found if not plain.is_plain(table.kind)]
-        if len(own or found) > 1:
-            files = [name for table in own or found for name in table.names]
+        specific_tables = [table for table in tables if not plain.is_plain(table.kind)]
+        if len(specific_tables or tables) > 1:
+            files = [name for table in specific_tables or tables for name in table.names]
             raise RuleError(
                 f"The files {listed(files)} all look like label tables. Say which is meant with "
                 f"-o table={write_value(files[0])}, or send the others apart.",
                 "labels",
             )
-        table = (own or found)[0]
+        table = (specific_tables or tables)[0]
         if len(table.files) > 1:
             parts = [part_in(name) for name in table.names]
             table.rows = [
@@ -242,14 +257,14 @@ class _Search:
         """Raise RuleError for an option that names a column that no table has."""
         for option, column in (("image", self._options.image_column), ("label", self._options.label_column)):
             if column:
-                seen = "; ".join(
+                table_columns = "; ".join(
                     f"{show(source.file.name)} has {list_columns(source.records.columns)}"
                     for source in self._seen[:3]
                     if source.records is not None
                 )
                 raise RuleError(
                     f"No table has a column {show(column)} that fits -o {option}={write_value(column)}"
-                    f"{f': {seen}' if seen else ', and there is no table'}.",
+                    f"{f': {table_columns}' if table_columns else ', and there is no table'}.",
                     "labels",
                 )
 
@@ -258,8 +273,10 @@ class _Search:
         self._refuse_unknown_columns()
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()
-            found = f"begins with {show(first[0])}" if first and first[0].strip() else "is empty"
-            return RuleError(f"{show(file.name)} is no table: it {found}. Expected is {_EXPECTED}.", "labels")
+            finding = f"begins with {show(first[0])}" if first and first[0].strip() else "is empty"
+            return RuleError(
+                f"{show(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels"
+            )
         row = next((list(map(str, entry.values)) for entry in records if not entry.problem), [])
         sample = (
             f"; its first entry is {show(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"

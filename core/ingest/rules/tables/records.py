@@ -1,4 +1,4 @@
-"""Tables as records with named columns: CSV and its kin, a JSON list of objects, JSONL."""
+"""Tables as records with named columns: CSV and similar, a JSON list of objects, JSONL."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,23 @@ from core.ingest.rules.tables.documents import JsonText, NotJson, read_line
 from core.ingest.rules.tables.found import TableFile
 
 SAMPLE = 1000
-"""Entries by which columns are told from each other."""
+"""Entries from which the columns are determined."""
 _FEWEST, _SAMPLE_VALUES = 20, 100_000
 _MOST_COLUMNS, _MOST_KEYS = 10_000, 256
-"""Of cells, and of JSON objects, of which each key is looked up in each entry."""
+"""Limits for cells, and for JSON objects, of which each key is looked up in each entry."""
 _JSON_LINES = (".jsonl", ".ndjson", ".manifest")
 CELLS, LIST, LINES = "cells", "list", "lines"
 
 
 class Entry(NamedTuple):
-    """An entry: where it stands, its values by column, and why it has none, once for each line that it takes."""
+    """An entry.
+
+    Attributes:
+        where: its place.
+        values: its values by column.
+        problem: why it has no values; "" if it has.
+        lines: number of lines that it occupies; the problem counts once for each.
+    """
 
     where: str
     values: Sequence[object]
@@ -31,8 +38,12 @@ class Entry(NamedTuple):
 class Records:
     """A file as records.
 
-    `form`: CELLS, LIST (JSON) or LINES (JSONL); `columns`: their names, in the order of an entry's values; `header`:
-    whether the file has them: else they are called `1`, `2` …; `separator`: between cells.
+    Attributes:
+        file: the file.
+        form: CELLS, LIST (JSON) or LINES (JSONL).
+        columns: names in the order of an entry's values.
+        header: whether the file has column names; otherwise they are `1`, `2` ….
+        separator: character between cells.
     """
 
     file: TableFile
@@ -42,16 +53,19 @@ class Records:
     separator: str = ","
 
     def __iter__(self) -> Iterator[Entry]:
-        """All entries in order. Reads the file again each time."""
+        """Yield all entries in order. Each iteration reads the file again."""
         return self._cells() if self.form == CELLS else self._objects()
 
     def sample(self) -> list[Sequence[object]]:
-        """The values of the first entries that have some; of many columns of fewer entries."""
+        """Return the values of the first entries that have some.
+
+        Many columns reduce the number of entries.
+        """
         most = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, most) if not entry.problem]
 
     def ragged(self) -> Iterator[Entry]:
-        """All rows of cells, whatever their lengths."""
+        """Yield all rows of cells, regardless of their lengths."""
         for line, lines, values, problem in cells.read_records(self.file.data, self.separator):
             yield Entry(f"line {line} of {self.file.name}", values, problem, lines)
 
@@ -81,7 +95,7 @@ class Records:
 
 
 def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
-    """(where, value) of each entry of a JSON list or of JSONL; NotJson for one that cannot be read."""
+    """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
     if form == LINES:
         for line, text in enumerate(cells.open_text(file.data), start=1):
             if text.strip():
@@ -100,7 +114,7 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
 
 
 def text_of(file: TableFile) -> str:
-    """The whole text of a file. Raises NotJson for what is no text."""
+    """Return the whole text of a file. Raises NotJson if it is not text."""
     try:
         return file.data.decode(cells.encoding_of(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
@@ -108,7 +122,7 @@ def text_of(file: TableFile) -> str:
 
 
 def form_of(file: TableFile) -> str:
-    """CELLS, LIST, LINES or `object` by the first characters of a file; empty for what is none of them."""
+    """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
     first = file.data[:1024].decode(cells.encoding_of(file.data), "replace").lstrip()[:1]
     if first == "[":
         return LIST
@@ -118,7 +132,7 @@ def form_of(file: TableFile) -> str:
 
 
 def _has_lines(file: TableFile) -> bool:
-    """Return whether the first line is an object of its own, and another follows."""
+    """Return whether the first line is a complete object and is followed by another."""
     lines = [line.strip() for line in islice(cells.open_text(file.data), 2)]
     if len(lines) < 2 or not lines[1].startswith("{"):
         return False
@@ -129,7 +143,7 @@ def _has_lines(file: TableFile) -> bool:
 
 
 def open_records(file: TableFile, form: str) -> Records | None:
-    """The file as records; None where it has no two columns."""
+    """Return the file as records, or None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(objects_of(file, form), SAMPLE):
@@ -146,6 +160,6 @@ def open_records(file: TableFile, form: str) -> Records | None:
 
 
 def without_header(records: Records) -> Records:
-    """The same file, its first row an entry like the others."""
+    """Return the same records with the first row as an entry."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return Records(records.file, records.form, names, header=False, separator=records.separator)

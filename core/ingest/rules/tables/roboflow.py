@@ -1,4 +1,4 @@
-"""Roboflow's `_classes.csv`: a column for each class, with 1 in that of the image's."""
+"""Roboflow's `_classes.csv`: a column for each class, with 1 in the image's class."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _MOST_LISTED = 5
 
 
 def read(source: Source) -> bool:
-    """Read a table of classes: True where the file is one."""
+    """Read a table of classes; return False if the file is not one."""
     records = source.records
     if source.file.name.rpartition("/")[2] != _NAME or records is None or records.form != CELLS:
         return False

@@ -1,4 +1,4 @@
-"""A file that may be a label table, as each kind of table looks at it."""
+"""A candidate for a label table, as the readers of all kinds see it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +14,15 @@ from core.ingest.rules.tables.values import part_in
 
 @dataclass
 class Source:
-    """A file, the images that it may name, and where its entries go: `rows_of` gives a kind's rows by its title;
-    `is_own`: the file is meant as a label table, whatever its images are."""
+    """A file, the images that it may name, and the collectors of its entries.
+
+    Attributes:
+        file: the file.
+        images: look-up of the batch's images.
+        options: choices of the sender.
+        rows_of: returns a kind's collector by its title.
+        is_own: whether the file is named as the label table, even if it lists no images.
+    """
 
     file: TableFile
     images: ImageNames
@@ -25,30 +32,30 @@ class Source:
 
     @cached_property
     def form(self) -> str:
-        """See `form_of`."""
+        """The form of the file; see `form_of`."""
         return form_of(self.file)
 
     @cached_property
     def records(self) -> Records | None:
-        """The file as records; None where it is none."""
+        """The file as records, or None if it has no such form."""
         return open_records(self.file, self.form) if self.form not in ("", "object") else None
 
     @cached_property
     def first(self) -> object:
-        """The first entry of a JSON list or of JSONL that can be read; None without one."""
+        """The first readable entry of a JSON list or of JSONL, or None."""
         for _, value in objects_of(self.file, self.form):
             if not isinstance(value, NotJson):
                 return value
         return None
 
     def begin(self, kind: str) -> Rows:
-        """The rows of a kind, to which those of this file are added."""
+        """Return the collector of a kind, ready for this file's entries."""
         rows = self.rows_of(kind)
         rows.begin(self.file)
         return rows
 
     def read_objects(self, rows: Rows, form: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Read the JSON objects of the file with their places; anything else is a bad entry of `rows`."""
+        """Yield the JSON objects of the file with their places; others are bad entries."""
         for where, value in objects_of(self.file, form):
             if isinstance(value, NotJson):
                 rows.spoil(where, str(value))
@@ -58,5 +65,5 @@ class Source:
                 rows.spoil(where, "is no JSON object")
 
     def find(self, name: str) -> int:
-        """The number of the image that a name in this file means; negative for none."""
+        """Return the number of the image that a name in this file means; negative for none."""
         return self.images.find(name, self.file.folder, part_in(self.file.name))

@@ -1,4 +1,4 @@
-"""Folders of ImageNet, called by WordNet ids, with `LOC_synset_mapping.txt` or `words.txt` to name them."""
+"""ImageNet folders named by WordNet ids, with `LOC_synset_mapping.txt` or `words.txt`."""
 
 import re
 from collections import Counter
@@ -18,12 +18,15 @@ _MOST_NAMES = 200_000
 
 
 def has_folders(names: Sequence[str], kept: Sequence[int]) -> bool:
-    """Return whether an image lies in a folder that is called by a WordNet id."""
+    """Return whether an image is in a folder named by a WordNet id."""
     return any(_ID.fullmatch(folder) for i in kept for folder in names[i].split("/")[:-1])
 
 
 def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows) -> bool:
-    """Read the mapping of ids to names, and label the images of each folder: False where the file is no mapping."""
+    """Read the mapping of ids to names and label the images of each folder.
+
+    Returns False if the file is not a mapping.
+    """
     labels = _read_names(file)
     if not labels:
         return False
@@ -40,7 +43,7 @@ def read(file: TableFile, names: Sequence[str], kept: Sequence[int], rows: Rows)
 
 
 def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
-    """Add the images of Tiny ImageNet's validation part: its table has a file and an id in each line."""
+    """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
     labels = _read_names(mapping)
     rows.begin(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
@@ -55,11 +58,11 @@ def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
 
 
 def _read_names(file: TableFile) -> dict[str, str]:
-    """Id → the first of its words where no other id has it, else with the id: there are two cranes."""
-    found: dict[str, str] = {}
+    """Return id → the first of its words; an ambiguous word gets the id, as for the two cranes."""
+    words: dict[str, str] = {}
     for line in cells.open_text(file.data):
         match = _LINE.fullmatch(line.strip())
-        if match and len(found) < _MOST_NAMES:
-            found[match[1]] = match[2].split(",")[0].strip()
-    times = Counter(found.values())
-    return {wnid: name if times[name] == 1 else f"{name} ({wnid})" for wnid, name in found.items()}
+        if match and len(words) < _MOST_NAMES:
+            words[match[1]] = match[2].split(",")[0].strip()
+    counts = Counter(words.values())
+    return {wnid: name if counts[name] == 1 else f"{name} ({wnid})" for wnid, name in words.items()}

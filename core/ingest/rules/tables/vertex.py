@@ -1,4 +1,4 @@
-"""Import files of Vertex AI: CSV without a header, `[TRAINING,]gs://bucket/x.jpg,label`, and JSONL."""
+"""Vertex AI import files: CSV without a header, `[TRAINING,]gs://bucket/x.jpg,label`, and JSONL."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
 def read(source: Source) -> bool:
-    """Read an import file: True where the file is one."""
+    """Read an import file; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
@@ -27,7 +27,7 @@ def read(source: Source) -> bool:
 
 def _read_cells(source: Source, records: Records) -> None:
     rows = source.begin(TITLE)
-    # Rows of several labels are longer than others: each is taken as it is.
+    # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in Records(source.file, CELLS, [], header=False, separator=records.separator).ragged():
         if entry.problem:
             for _ in range(entry.lines):

@@ -1,4 +1,4 @@
-"""Words of sentences about tables: columns, values of options, and shares."""
+"""Text of columns, option values and shares for sentences about tables."""
 
 import re
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ _COLUMNS, _COLUMN_CHARS = 6, 30
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Names of columns, of which a table may have thousands with long names: the first, cut short."""
+    """Return the first column names, shortened: a table may have thousands of long names."""
     more = f" and {len(names) - _COLUMNS:,} more" if len(names) > _COLUMNS else ""
     return ", ".join(show(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
 def write_value(text: str) -> str:
-    """A text as the value of an option in a message: as it is, or quoted where a shell or a reader needs it."""
+    """Return a text as an option's value in a message, quoted if a shell or a reader needs it."""
     return text if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text) else f"'{show(text)[1:-1]}'"
 
 
 def write_share(share: float) -> str:
-    """A share in percent: `5 %`, `12.5 %`."""
+    """Return a share in percent: `5 %`, `12.5 %`."""
     return f"{100 * share:.3g} %"

@@ -1,6 +1,6 @@
-"""Label tables: files that say which image has which label, one module for each kind.
+"""Label tables: files that assign labels to images, one module for each kind.
 
-`find_table` reads the table of a batch, `resolve_rows` finds the images that its entries name.
+`find_table` reads the table of a batch; `resolve_rows` finds the images that its entries name.
 """
 
 from perennial.pack.rules.tables.file_names import suggest_pattern

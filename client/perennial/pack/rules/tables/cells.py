@@ -1,6 +1,7 @@
-"""Rows of cells: CSV and its kin, whatever separates the cells, in UTF-8 or UTF-16.
+"""Rows of cells: CSV and similar formats with any separator, in UTF-8 or UTF-16.
 
-Text stays text: a cell such as `=1+1` is never evaluated. A row that cannot be read is given as one with a problem.
+Text stays text: a cell such as `=1+1` is never evaluated. An unreadable row is returned as one with
+a problem.
 """
 
 import csv
@@ -13,12 +14,19 @@ from typing import NamedTuple
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _SAMPLE_BYTES, _SAMPLE_ROWS = 64 << 10, 25
 _SAYS_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
-"""The first line by which a spreadsheet is told what separates the cells."""
+"""First line that tells a spreadsheet which character separates the cells."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Record(NamedTuple):
-    """A row of cells. `line`: the last that it takes, from 1; `lines`: how many; `problem`: why it has no cells."""
+    """A row of cells.
+
+    Attributes:
+        line: the last line that it occupies, from 1.
+        lines: number of lines that it occupies.
+        cells: its cells.
+        problem: why it has no cells; "" if it has some.
+    """
 
     line: int
     lines: int
@@ -27,15 +35,20 @@ class Record(NamedTuple):
 
 
 def open_text(data: bytes) -> io.TextIOWrapper:
-    """The text of a file; bytes that are not UTF-8 become surrogates.
+    """Open the bytes of a file as text; bytes that are not UTF-8 become surrogates.
 
-    It is decoded line by line: one rare character would make a whole text four times its bytes.
+    The text is decoded line by line, because one rare character would make a whole text four times
+    its bytes.
     """
     return io.TextIOWrapper(io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline="")
 
 
 def encoding_of(data: bytes) -> str:
-    """UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of its ASCII letters."""
+    """Return the encoding of a text.
+
+    That is UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of
+    its ASCII letters.
+    """
     if data.startswith(_UTF16):
         return "utf-16"
     first = data[:256]
@@ -49,10 +62,13 @@ def encoding_of(data: bytes) -> str:
 
 
 def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
-    """The character between cells: the one that gives the first rows equally many, two at least; else empty."""
-    said = _said_separator(data)
-    if said in SEPARATORS:
-        return said
+    """Return the separator of cells, or "".
+
+    It is the character that gives most of the first rows equally many cells, at least two.
+    """
+    declared = _said_separator(data)
+    if declared in SEPARATORS:
+        return declared
     best, best_share = "", 0.0
     for separator in (*SEPARATORS, *((" ",) if with_blanks else ())):
         rows = [
@@ -68,19 +84,19 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
 
 
 def _said_separator(data: bytes) -> str:
-    """The character that a first line `sep=;` names; empty without one."""
+    """Return the character that a first line `sep=;` declares, or ""."""
     try:
-        said = _SAYS_SEPARATOR.fullmatch(next(open_text(data[:_SAMPLE_BYTES]), ""))
+        match = _SAYS_SEPARATOR.fullmatch(next(open_text(data[:_SAMPLE_BYTES]), ""))
     except UnicodeDecodeError:
         return ""
-    return said[1] if said else ""
+    return match[1] if match else ""
 
 
 def read_records(data: bytes, separator: str) -> Iterator[Record]:
-    """The rows of a file; empty lines are left out."""
+    """Yield the rows of a file, without empty lines."""
     try:
         yield from _read_records(open_text(data), separator)
-    except UnicodeDecodeError:  # of UTF-16, which has no surrogates to stand in
+    except UnicodeDecodeError:  # only UTF-16 raises this: its decoder has no surrogateescape
         yield Record(0, 1, [], "is not the UTF-16 that the file begins as")
 
 
@@ -104,8 +120,11 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
 
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines; a NUL, which ends older readers of CSV, becomes a character that no label may have."""
+    """Yield the lines.
+
+    A NUL, which stops older CSV readers, is replaced by a character that no label may have.
+    """
     for number, line in enumerate(text):
         if not number and _SAYS_SEPARATOR.fullmatch(line):
-            line = "\n"  # an empty line, so that the others keep their numbers
+            line = "\n"  # an empty line, so that the other lines retain their numbers
         yield line.replace("\0", "\ufffe") if "\0" in line else line

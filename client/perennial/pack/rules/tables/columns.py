@@ -1,4 +1,4 @@
-"""Columns of a table by what they hold: the one of images, the one of labels, the one of parts."""
+"""Detection of a table's columns of images, labels and parts, by their contents."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _IMAGE_WORDS = (
     "path", "filepath", "file_path", "filename", "file_name", "file", "image_path", "image_file", "image_name", "image",
     "img_path", "img_name", "img", "image_id", "id", "url", "image_url", "name", "source", "photo", "picture",
 )  # fmt: skip
-"""In the order in which they are believed."""
+"""Names of image columns in descending order of preference."""
 _LABEL_WORDS = frozenset((
     "label", "class", "category", "target", "species", "breed", "tag", "choice", "annotation", "ground_truth",
     "groundtruth", "gt", "y", "truth", "class_name", "class_label", "class_id", "class_index", "label_name", "label_id",
@@ -30,18 +30,18 @@ _DETAIL_WORDS = frozenset((
     "sha256", "hash", "checksum", "latitude", "longitude", "lat", "lon", "lng", "altitude", "extension", "mime_type",
     "user", "username", "index",
 ))  # fmt: skip
-"""Columns that tell of a file, and not of what it shows."""
+"""Columns that describe a file rather than its content."""
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
 _MOST_REMEDIES = 10
 _FEW = 6
-"""Entries from which a column with a different value in each is no column of labels."""
+"""Number of entries from which on a column whose values all differ is not a label column."""
 
 Find = Callable[[str], int]
-"""The number of the image that a text means; negative for none."""
+"""Function that returns the number of the image that a text names; negative for none."""
 
 
 class Columns(NamedTuple):
-    """Positions of columns; `part`: -1 for none."""
+    """Positions of columns; `part` is -1 without one."""
 
     image: int
     label: int
@@ -49,20 +49,21 @@ class Columns(NamedTuple):
 
 
 class NotLabels(Exception):
-    """The table has no column of images, or nothing beside it: it is no label table."""
+    """The table has no column of images, or no other column: it is not a label table."""
 
 
 def choose_columns(
     records: Records, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
 ) -> Columns:
-    """The columns of a table of some of `images`.
+    """Return the columns of a table that lists some of `images`.
 
-    `find`: finds one by a name as this table writes it; `is_own`: the table is meant as one, even if it names none.
+    `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
+    as the label table, even if it lists no images.
 
-    Raises NotLabels, and RuleError where several columns fit: the message names them and the option.
+    Raises NotLabels, and RuleError if several columns fit; the message names them and the option.
     """
     sample = records.sample()
-    image, found = _image_column(records, options, sample, find)
+    image, sample_images = _image_column(records, options, sample, find)
     if image < 0:
         image = _by_word(records) if is_own else -1
     if image < 0:
@@ -73,15 +74,18 @@ def choose_columns(
         options,
         sample,
         {image, part},
-        [images.folder_of(i) if i >= 0 else "" for i in found],
+        [images.folder_of(i) if i >= 0 else "" for i in sample_images],
         not (is_own or options.image_column or _ends(sample, image))
-        and 2 * len({i for i in found if i >= 0}) <= min(SAMPLE, len(images)),
+        and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
     return Columns(image, label, part)
 
 
 def named_column(records: Records, name: str) -> int:
-    """The position of the column that an option names; -1 for none. Case counts only where two differ by it."""
+    """Return the position of the column that an option names, or -1.
+
+    Case matters only if two names differ by case.
+    """
     if name in records.columns:
         return records.columns.index(name)
     lower = [column.lower() for column in records.columns]
@@ -91,28 +95,31 @@ def named_column(records: Records, name: str) -> int:
 def _image_column(
     records: Records, options: ReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
-    """The column with the most images, each counted once, and the image of each sampled row; -1 without any."""
+    """Return the column with the most images and the image of each sampled row; -1 without any.
+
+    Each image counts once.
+    """
     chosen = named_column(records, options.image_column) if options.image_column else -1
     if options.image_column and chosen < 0:
         raise NotLabels
     best, best_found, best_key = -1, list[int](), (0, 0)
-    seen: list[tuple[int, list[int]]] = []
+    candidates: list[tuple[int, list[int]]] = []
     for at in _with_endings(records, sample) if chosen < 0 else [chosen]:
-        found = [_find(row[at], find) for row in sample]
-        different = len({i for i in found if i >= 0})
+        row_images = [_find(row[at], find) for row in sample]
+        different = len({i for i in row_images if i >= 0})
         if not different:
             continue
         key = (different, -_rank(records.columns[at]))
         if 2 * different >= len(sample) or is_image_word(records.columns[at]) or chosen >= 0:
-            seen.append((at, found))
+            candidates.append((at, row_images))
             if key > best_key:
-                best, best_found, best_key = at, found, key
+                best, best_found, best_key = at, row_images, key
     if best < 0:
         return chosen, [-1] * len(sample)
     rivals = [
         at
-        for at, found in seen
-        if len({i for i in found if i >= 0}) == best_key[0] and _differ(found, best_found)
+        for at, row_images in candidates
+        if len({i for i in row_images if i >= 0}) == best_key[0] and _differ(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
@@ -121,14 +128,19 @@ def _image_column(
 
 
 def _by_word(records: Records) -> int:
-    """The column that is called as one of images, beside one that is called as labels; -1 for none."""
-    called = [at for at, column in enumerate(records.columns) if is_image_word(column)]
+    """Return the column named like one of images, beside one named like labels; -1 for none."""
+    image_columns = [at for at, column in enumerate(records.columns) if is_image_word(column)]
     has_labels = any(_is_label_word(column) for column in records.columns)
-    return min(called, key=lambda at: _rank(records.columns[at])) if called and has_labels else -1
+    return (
+        min(image_columns, key=lambda at: _rank(records.columns[at])) if image_columns and has_labels else -1
+    )
 
 
 def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
-    """The columns that may be of images: where some have names with the ending of an image, only those."""
+    """Return the columns that may contain images.
+
+    If some have values with the ending of an image, only those are returned.
+    """
     columns = range(len(records.columns))
     return [at for at in columns if _ends(sample, at)] or list(columns)
 
@@ -159,7 +171,7 @@ def _rank(column: str) -> int:
 
 
 def is_image_word(column: str) -> bool:
-    """Return whether a column is called as one of images often is."""
+    """Return whether a column has a usual name for images."""
     return _word(column) in _IMAGE_WORDS
 
 
@@ -187,7 +199,8 @@ def _part_column(records: Records, sample: list[Sequence[object]], taken: set[in
         if at not in taken and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
             words = [part_of(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
-            if words and (is_of_parts or word == "split"):  # which means parts and nothing else
+            # A column `split` cannot mean anything else.
+            if words and (is_of_parts or word == "split"):
                 return at
     return -1
 
@@ -200,25 +213,28 @@ def _label_column(
     folders: list[str],
     are_few: bool,
 ) -> int:
-    """`folders`: that each sampled entry's image lies in; `are_few`: whether the table names few images, by numbers or
-    other words that may well mean something else."""
+    """Return the column of labels.
+
+    `folders` are those of the sampled entries' images. `are_few` is true if the table names few
+    images, by numbers or other words that may mean something else.
+    """
     if options.label_column:
         chosen = named_column(records, options.label_column)
         if chosen < 0:
             raise NotLabels
         return chosen
-    others = [at for at in range(len(records.columns)) if at not in taken]
-    if not others:
+    candidates = [at for at in range(len(records.columns)) if at not in taken]
+    if not candidates:
         raise NotLabels
-    named = [at for at in others if _is_label_word(records.columns[at])]
-    fitting = named or others
+    named = [at for at in candidates if _is_label_word(records.columns[at])]
+    fitting = named or candidates
     if are_few and not named:
         raise NotLabels
     if len(named) > 1:
         fitting = _without_codes(fitting, sample)
     if len(fitting) > 1 or not named:
-        same = [at for at in fitting if _are_folders(at, sample, folders)]
-        fitting = same[:1] or fitting
+        folder_columns = [at for at in fitting if _are_folders(at, sample, folders)]
+        fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _several(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
@@ -229,29 +245,36 @@ def _label_column(
 
 
 def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
-    """Of columns that say the same, such as `class_id` and `class_name`, the first that is not of numbers."""
+    """Return the first column with words, if all columns are equivalent.
+
+    Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
+    """
     first = columns[0]
-    for other in columns[1:]:
-        pairs = {(str(row[first]), str(row[other])) for row in sample}
+    for column in columns[1:]:
+        pairs = {(str(row[first]), str(row[column])) for row in sample}
         if not len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs}):
             return columns
-    words = [at for at in columns if not all(str(row[at]).replace(".", "").isdigit() for row in sample)]
-    return words[:1] or columns[:1]
+    word_columns = [
+        at for at in columns if not all(str(row[at]).replace(".", "").isdigit() for row in sample)
+    ]
+    return word_columns[:1] or columns[:1]
 
 
 def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
-    """Return whether a column says the folder that each image lies in."""
-    same = sum(
+    """Return whether a column contains the folder of each image."""
+    matches = sum(
         str(row[column]).strip() == folder for row, folder in zip(sample, folders, strict=True) if folder
     )
-    return 0 < 0.95 * len(sample) <= same
+    return 0 < 0.95 * len(sample) <= matches
 
 
 def _refuse_unlikely(
     records: Records, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
-    """Raise RuleError where the only column beside the images may be no label: it differs in each row, or contradicts
-    folders that look like classes."""
+    """Raise RuleError if the only column beside the images may not be labels.
+
+    It may not if it differs in each row, or contradicts folders that look like classes.
+    """
     name, file = records.columns[label], records.file.name
     settles = (
         f"If it is the label, say -o label={write_value(name)}; to take folders as classes, -o layout=folders"
@@ -273,7 +296,7 @@ def _refuse_unlikely(
 
 
 def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]]) -> None:
-    """Raise RuleError where most labels are different numbers with decimals: a model would learn each as a class."""
+    """Raise RuleError if most labels are different decimal numbers: each would be a class."""
     values = {text for row in sample if (text := str(row[label]).strip())}
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]

@@ -1,6 +1,6 @@
-"""JSON documents read entry by entry: a list of half a million entries is never in memory as objects.
+"""JSON documents read entry by entry, so that a long list is never in memory as objects.
 
-An entry has a bound in bytes, so that neither depth nor number of its values is beyond it.
+The size of an entry is limited, and so are the depth and number of its values.
 """
 
 import json
@@ -14,29 +14,29 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 class NotJson(ValueError):
-    """The text is no JSON, or has an entry beyond the bound; the message is the end of a sentence."""
+    """A text that is not JSON, or an oversized entry. The message is the end of a sentence."""
 
 
 class JsonText:
-    """A place in a JSON text. Each method moves it behind what it reads. Raises NotJson."""
+    """A position in a JSON text. Each method moves it past what it reads. Raises NotJson."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
     def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
+        """Return the next character that is not blank; "" at the end."""
         self._at = _BLANK_START.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._text[self._at : self._at + 1]
 
     def value(self) -> object:
-        """The value here, whole."""
+        """Return the whole value at the position."""
         self.peek()
         size = _FIRST_CHARS
         while True:
             window = self._text[self._at : self._at + size]
             is_last = self._at + size >= len(self._text)
             try:
-                found, end = _scan(window, 0)
+                value, end = _scan(window, 0)
             except (StopIteration, json.JSONDecodeError, ValueError) as error:
                 if is_last or size >= MAX_ENTRY_CHARS:
                     raise NotJson(self._why(is_last)) from error
@@ -45,13 +45,16 @@ class JsonText:
             else:
                 if end < len(window) or is_last:
                     self._at += end
-                    return found
+                    return value
                 if size >= MAX_ENTRY_CHARS:
                     raise NotJson(self._why(is_last))
             size = min(16 * size, MAX_ENTRY_CHARS)
 
     def items(self) -> Iterator[int]:
-        """Of a list: the number of each item, from 1, which the caller reads before it asks for the next."""
+        """Yield the number of each item of a list, from 1.
+
+        The caller must read the item before requesting the next one.
+        """
         self._take("[")
         if self.peek() == "]":
             return self._take("]")
@@ -64,7 +67,10 @@ class JsonText:
             self._take(",")
 
     def members(self) -> Iterator[str]:
-        """Of an object: each key, whose value the caller reads before it asks for the next."""
+        """Yield each key of an object.
+
+        The caller must read the key's value before requesting the next key.
+        """
         self._take("{")
         if self.peek() == "}":
             return self._take("}")
@@ -79,7 +85,7 @@ class JsonText:
             self._take(",")
 
     def skip(self) -> None:
-        """Pass the value here; a large list or object entry by entry."""
+        """Skip the value at the position; a large list or object is skipped entry by entry."""
         try:
             at = self._at
             self.value()
@@ -108,9 +114,9 @@ class JsonText:
 
 
 def read_line(line: str) -> object:
-    """The value of a line of JSONL. Raises NotJson."""
+    """Return the value of a line of JSONL. Raises NotJson."""
     text = JsonText(line)
-    found = text.value()
+    value = text.value()
     if text.peek():
         raise NotJson("is no single JSON value")
-    return found
+    return value

@@ -1,7 +1,8 @@
-"""Labels in the names of files: `{label}_{number}`, and Teachable Machine's `Class 1-!-0.jpg`.
+"""Labels in file names: `{label}_{number}`, and Teachable Machine's `Class 1-!-0.jpg`.
 
-A pattern is literal text around `{label}`, with `{number}` for digits and `{any}` for anything, at most one. What
-stands before the label is matched from the front and what follows it from the back, so that each name costs one pass.
+A pattern is literal text around `{label}`, with `{number}` for digits and at most one `{any}` for
+anything. The pieces before the label are matched from the front and those after it from the back,
+so that each name takes one pass.
 """
 
 import re
@@ -28,13 +29,13 @@ _OF_CAMERAS = frozenset(
 
 
 class Pattern(NamedTuple):
-    """A pattern in pieces: those before the label, and those after it from the last to the first."""
+    """A pattern in pieces: those before the label, and those after it from last to first."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
 
     def label_of(self, stem: str) -> str:
-        """The label in a file's name without its ending; empty where it does not fit."""
+        """Return the label in a file name without its ending, or "" if the name does not fit."""
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
             start = _pass_front(stem, start, piece, self.before[at + 1 :])
@@ -48,7 +49,7 @@ class Pattern(NamedTuple):
 
 
 def read_pattern(text: str) -> Pattern:
-    """The pattern that an option says. Raises RuleError."""
+    """Parse the pattern of an option. Raises RuleError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
         raise RuleError(f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels")
@@ -80,7 +81,7 @@ def read_pattern(text: str) -> Pattern:
 
 
 def read(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows) -> None:
-    """Label the images whose names fit; the others are entries that cannot be read."""
+    """Label the images whose names fit; the others become bad entries."""
     for i in images:
         folders, _, base = names[i].rpartition("/")
         stem = base[: base.rfind(".")] if "." in base else base
@@ -94,25 +95,25 @@ def read(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Ro
 
 
 def teachable_machine(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
-    """The pattern of samples of Teachable Machine, where nearly all images have such names."""
+    """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
     return read_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
 
 
 def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
-    """The usual pattern that at least 95 % of the images' names fit, to be offered; empty where none does.
+    """Return a usual pattern that at least 95 % of the images' names fit, or "".
 
-    A label that each image has for itself, or that cameras write, is no label.
+    Labels that differ for each image, or that cameras write, are not accepted.
     """
     stems = [names[i].rpartition("/")[2].rpartition(".")[0] for i in images]
     for text in _USUAL:
         pattern = read_pattern(text)
         labels = [pattern.label_of(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]
         fitting = [label for label in labels if label]
-        different = set(fitting)
-        if not fitting or len(fitting) < _FITS * len(stems) or len(different) * 2 > len(fitting):
+        distinct = set(fitting)
+        if not fitting or len(fitting) < _FITS * len(stems) or len(distinct) * 2 > len(fitting):
             continue
-        if not all(label.lower().strip("_- ") in _OF_CAMERAS or label.isdigit() for label in different):
+        if not all(label.lower().strip("_- ") in _OF_CAMERAS or label.isdigit() for label in distinct):
             return text
     return ""
 
@@ -126,7 +127,10 @@ def _is_double(pieces: tuple[str, ...]) -> bool:
 
 
 def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
-    """The place behind a piece; negative where it does not fit. `{any}` reaches to the last place of what follows."""
+    """Return the position after a piece; negative if it does not fit.
+
+    `{any}` extends to the last occurrence of the next piece.
+    """
     if piece == "{number}":
         end = at
         while end < len(stem) and "0" <= stem[end] <= "9":
@@ -138,13 +142,13 @@ def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
 
 
 def _pass_back(stem: str, at: int, piece: str, then: tuple[str, ...], least: int) -> int:
-    """The place before a piece, from the back; negative where it does not fit."""
+    """Return the position before a piece, from the back; negative if it does not fit."""
     if piece == "{number}":
         begin = at
         while begin > least and "0" <= stem[begin - 1] <= "9":
             begin -= 1
         return begin if begin < at else -1
     if piece == "{any}":
-        found = stem.find(then[0], least, at) if then else -1
-        return -1 if found < 0 else found + len(then[0])
+        position = stem.find(then[0], least, at) if then else -1
+        return -1 if position < 0 else position + len(then[0])
     return at - len(piece) if stem.endswith(piece, least, at) else -1

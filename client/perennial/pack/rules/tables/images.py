@@ -1,6 +1,7 @@
-"""Images of a batch by the names that tables write: a path, a file name alone, a name without its ending, a URL.
+"""Look-up of a batch's images by the names in tables: paths, file names, stems and URLs.
 
-Every look-up is one of a few dictionaries, made when it is first needed: a hostile table costs no more than its rows.
+Every look-up uses one of a few dictionaries, each made when first needed, so that a hostile table
+costs no more than its rows.
 """
 
 import posixpath
@@ -19,14 +20,19 @@ _SCHEME_START = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _LOCAL_FILES = re.compile(r"[?&]d=([^&#]*)")
 _UPLOAD_START = re.compile(r"[0-9a-f]{8}-")
-"""Text that Label Studio writes before the name of a file that was uploaded."""
+"""Prefix that Label Studio adds to the name of an uploaded file."""
 
 
 class ImageNames:
-    """The names of a batch's images, and which image a table's name means."""
+    """The names of a batch's images, with a look-up for the names in tables."""
 
     def __init__(self, names: Sequence[str], among: Iterable[int]) -> None:
-        """`among`: numbers of the files that may be images."""
+        """Initialise the look-up.
+
+        Args:
+            names: paths of all files.
+            among: numbers of the files that may be images.
+        """
         self._names = names
         self._among = list(among)
         self._paths = {_normal(names[i]): i for i in self._among}
@@ -41,90 +47,93 @@ class ImageNames:
         return len(self._among)
 
     def find(self, name: str, folder: str = "", part: Part = "") -> int:
-        """The number of the image that `name` means in a table of `folder`, MISSING or AMBIGUOUS.
+        """Return the number of the image that `name` means, MISSING or AMBIGUOUS.
 
-        `part`: of the table, which decides between images of several parts. Case counts only where several names differ
-        by it.
+        `folder` is that of the table. `part` is the table's part, which decides between images of
+        several parts. Case matters only if several names differ by case.
         """
-        found = self._find(name, folder, part)
-        if found != MISSING:
-            return found
+        number = self._find(name, folder, part)
+        if number != MISSING:
+            return number
         if self._in_small is None:
             self._in_small = _Small(self._names, self._among)
         return self._in_small._find(name.casefold(), folder.casefold(), part)
 
     def _find(self, name: str, folder: str, part: Part) -> int:
-        found = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
-        if found >= 0:
-            return found
+        number = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
+        if number >= 0:
+            return number
         path, is_far = _path_in(_normal(name))
         if not path or path == ".":
             return MISSING
-        found = self._near(path, folder)
-        if found >= 0:
-            return found
+        number = self._near(path, folder)
+        if number >= 0:
+            return number
         if "/" not in path:
             return self._below(path, part)
         return self._far(path, folder, part) if is_far else self._tail(path)
 
     def folder_of(self, number: int) -> str:
-        """The name of the folder that an image lies in; empty at the top."""
+        """Return the name of the folder that contains an image; "" at the top."""
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
     def reason(self, name: str, code: int) -> str:
-        """Return why a name means no image, as the end of a sentence; `code`: MISSING or AMBIGUOUS."""
+        """Return why a name means no image, as the end of a sentence.
+
+        `code` is MISSING or AMBIGUOUS.
+        """
         if code == AMBIGUOUS:
             return f"names {show(name)}, which several images are called: write the path of the one that is meant"
         return f"names {show(name)}, which is not in the batch"
 
     def _near(self, path: str, folder: str) -> int:
-        """By the path from the table, from the folder above it, and from the top."""
+        """Find an image by its path from the table, from the folder above it, or from the top."""
         above = folder.rpartition("/")[0]
         for start in dict.fromkeys((folder, above, "")):
             whole = f"{start}/{path}" if start else path
             if "./" in path or "//" in path:
                 whole = posixpath.normpath(whole)
-            found = self._paths.get(whole, MISSING)
-            if found < 0:
-                found = self._stem(whole)
-            if found >= 0:
-                return found
+            number = self._paths.get(whole, MISSING)
+            if number < 0:
+                number = self._stem(whole)
+            if number >= 0:
+                return number
         return MISSING
 
     def _far(self, path: str, folder: str, part: Part) -> int:
-        """By the longest end of an absolute path or URL."""
+        """Find an image by the longest suffix of an absolute path or URL."""
         segments = [segment for segment in path.split("/") if segment not in ("", ".", "..")][
             -_MOST_SEGMENTS:
         ]
         for at in range(len(segments)):
             end = "/".join(segments[at:])
-            found = self._near(end, folder)
-            if found < 0 and len(segments) - at == 2:
-                found = self._tail(end)
-            if found >= 0:
-                return found
+            number = self._near(end, folder)
+            if number < 0 and len(segments) - at == 2:
+                number = self._tail(end)
+            if number >= 0:
+                return number
         return self._below(segments[-1], part) if segments else MISSING
 
     def _tail(self, path: str) -> int:
-        """By the name and the folder that it lies in."""
+        """Find an image by its name and the folder that contains it."""
         if not self._tails:
             self._tails = _unique(("/".join(self._name(i).split("/")[-2:]), i) for i in self._among)
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
 
     def _below(self, base: str, part: Part) -> int:
-        """By the file name alone, with its ending or without."""
+        """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
             self._bases = _unique((self._name(i).rpartition("/")[2], i) for i in self._among)
-        found = self._bases.get(base, MISSING)
-        if found == MISSING:
+        number = self._bases.get(base, MISSING)
+        if number == MISSING:
             if not self._base_stems:
                 self._base_stems = _unique((_stem(self._name(i).rpartition("/")[2]), i) for i in self._among)
-            found = self._base_stems.get(base, MISSING)
-        if found == AMBIGUOUS and part:
-            found = self._in_part(base, part)
-        if found == MISSING and _UPLOAD_START.match(base):
-            found = self._below(base[9:], part)
-        return found
+            number = self._base_stems.get(base, MISSING)
+        if number == AMBIGUOUS and part:
+            number = self._in_part(base, part)
+        if number == MISSING and _UPLOAD_START.match(base):
+            number = self._below(base[9:], part)
+        return number
 
     def _in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
@@ -148,7 +157,7 @@ class ImageNames:
 
 
 class _Small(ImageNames):
-    """The same names in small letters, without those that differ by case alone."""
+    """The same names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _normal(names[i]).casefold() for i in among}
@@ -162,10 +171,10 @@ class _Small(ImageNames):
 
 
 def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for key, number in pairs:
-        found[key] = number if found.setdefault(key, number) == number else AMBIGUOUS
-    return found
+        numbers[key] = number if numbers.setdefault(key, number) == number else AMBIGUOUS
+    return numbers
 
 
 def _normal(text: str) -> str:
@@ -178,7 +187,10 @@ def _stem(name: str) -> str:
 
 
 def _path_in(name: str) -> tuple[str, bool]:
-    """The path that a name says, with `/`, and whether it is absolute: then its first folders say little."""
+    """Return the path in a name, with `/`, and whether it is absolute.
+
+    The first folders of an absolute path do not identify a file of the batch.
+    """
     local = _LOCAL_FILES.search(name)
     if local and "/local-files/" in name:
         return unquote(local[1]).strip("/"), True
@@ -194,9 +206,9 @@ def _path_in(name: str) -> tuple[str, bool]:
 
 
 def _part_of_path(name: str) -> Part:
-    """The part that a folder of the path is called by: `train`, `train_images`, `val2017`."""
+    """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
-        found = part_of(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
-        if found:
-            return found
+        part = part_of(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
+        if part:
+            return part
     return ""

@@ -1,13 +1,13 @@
-"""Parts by the folders that an image lies in."""
+"""Parts from the folders in an image's path."""
 
 from perennial.pack.rules.entries import Part
 from perennial.pack.rules.tables.values import part_of
 
 
 def part_above(name: str, folders: int) -> Part:
-    """The part that one of the first `folders` folders of a path is called by; empty for none."""
+    """Return the part that one of the first `folders` folders of a path is named after, or ""."""
     for folder in reversed(name.split("/")[:folders]):
-        found = part_of(folder)
-        if found:
-            return found
+        part = part_of(folder)
+        if part:
+            return part
     return ""

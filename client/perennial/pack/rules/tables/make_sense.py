@@ -1,4 +1,4 @@
-"""Labels of whole images as make-sense exports them: `x.jpg,"[cat]"` without a header, or JSON."""
+"""make-sense exports of labels for whole images: `x.jpg,"[cat]"` without a header, or JSON."""
 
 from perennial.pack.rules.tables.records import CELLS, LIST, without_header
 from perennial.pack.rules.tables.source import Source
@@ -7,7 +7,7 @@ TITLE = "make-sense export"
 
 
 def read(source: Source) -> bool:
-    """Read an export: True where the file is one."""
+    """Read an export; return False if the file is not one."""
     records = source.records
     if records is None:
         return False

@@ -8,10 +8,11 @@ _REF, _ABOUT = "source-ref", "-metadata"
 
 
 def read(source: Source) -> bool:
-    """Read a manifest: True where the file is one."""
+    """Read a manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
-    form = LINES if source.form == "object" else source.form  # a manifest of one line is one object
+    # A manifest of one line has the form of one object.
+    form = LINES if source.form == "object" else source.form
     first = next((value for _, value in objects_of(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
@@ -26,16 +27,16 @@ def read(source: Source) -> bool:
 
 
 def _class_names(entry: dict[str, object]) -> list[object] | None:
-    """The classes of an entry; None where all that it has is of another kind, such as boxes."""
-    found: list[object] = []
-    others = 0
+    """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
+    classes: list[object] = []
+    other_annotations = 0
     for key, about in entry.items():
         if not key.endswith(_ABOUT) or not isinstance(about, dict):
             continue
         if "class-name" in about:
-            found.append(about["class-name"])
+            classes.append(about["class-name"])
         elif isinstance(about.get("class-map"), dict) and "multilabel" in str(about.get("type")):
-            found += about["class-map"].values()
+            classes += about["class-map"].values()
         else:
-            others += 1
-    return None if others and not found else found
+            other_annotations += 1
+    return None if other_annotations and not classes else classes

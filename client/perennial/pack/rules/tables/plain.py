@@ -1,4 +1,4 @@
-"""Any table with a column of images and one of labels: CSV and its kin, JSON lists and objects, JSONL."""
+"""Any table with columns of images and labels: CSV and similar, JSON lists and objects, JSONL."""
 
 from perennial.pack.rules.names import show
 from perennial.pack.rules.tables.columns import (
@@ -23,7 +23,10 @@ _SAMPLE = 1000
 
 
 def read(source: Source) -> bool:
-    """Read a plain table: True where it is one. Raises RuleError where several columns fit."""
+    """Read a plain table; return False if it is not one.
+
+    Raises RuleError if several columns fit.
+    """
     if source.form == "object":
         return _read_pairs(source)
     if source.records is None:
@@ -38,12 +41,15 @@ def read(source: Source) -> bool:
 
 
 def is_plain(kind: str) -> bool:
-    """Return whether a table's kind is one of these."""
+    """Return whether a table's kind is one of this module."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
 def _with_header(source: Source, records: Records) -> Records:
-    """A first row that names an image is an entry, and the columns are called 1, 2 …"""
+    """Return records without a header if the first row names an image.
+
+    That row is then an entry, and the columns are named 1, 2 ….
+    """
     options = source.options
     if any(
         name and named_column(records, name) >= 0 for name in (options.image_column, options.label_column)
@@ -70,20 +76,20 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
             continue
         values = entry.values
         name = values[image]
-        word = "" if part < 0 else str(values[part] or "")
-        taken = part_of(word)
-        if taken is None:
+        part_word = "" if part < 0 else str(values[part] or "")
+        part_name = part_of(part_word)
+        if part_name is None:
             rows.spoil(
-                entry.where, f"has the split {show(word)}; it must be train, test, validation or empty"
+                entry.where, f"has the split {show(part_word)}; it must be train, test, validation or empty"
             )
         elif isinstance(name, str) and is_broken(name):
             rows.spoil(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
         else:
-            rows.add(name, values[label], entry.where, taken)
+            rows.add(name, values[label], entry.where, part_name)
 
 
 def _read_pairs(source: Source) -> bool:
-    """An object whose keys are images and whose values are labels."""
+    """Read an object whose keys are images and whose values are labels."""
     if source.options.image_column or source.options.label_column:
         return False
     try:
@@ -103,12 +109,12 @@ def _read_pairs(source: Source) -> bool:
 
 def _are_images(source: Source) -> bool:
     text = JsonText(text_of(source.file))
-    seen = found = 0
+    checked = matches = 0
     for name in text.members():
         if isinstance(text.value(), dict | list):
             return False
-        seen += 1
-        found += 0 < len(name) <= 1024 and source.find(name) >= 0
-        if seen == _SAMPLE:
+        checked += 1
+        matches += 0 < len(name) <= 1024 and source.find(name) >= 0
+        if checked == _SAMPLE:
             break
-    return seen > 0 and 2 * found >= seen
+    return checked > 0 and 2 * matches >= checked

@@ -1,4 +1,4 @@
-"""Entries of a label table as images of the batch, and whether too many of them are bad."""
+"""Assignment of a label table's entries to images, and the check of bad entries."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,13 @@ class Placed(NamedTuple):
 
 @dataclass
 class Resolved:
-    """`placed`: each image once, in the table's order; `bad`: entries that are left out, those of the table first;
-    `unlabelled`: entries that say that they have no label, and repetitions of an entry."""
+    """Entries assigned to images.
+
+    Attributes:
+        placed: each image once, in the table's order.
+        bad: entries that are left out, those of the table first.
+        unlabelled: entries that say that they have no label, and repetitions of an entry.
+    """
 
     placed: list[Placed] = field(default_factory=list)
     bad: list[BadEntry] = field(default_factory=list)
@@ -38,12 +43,13 @@ def resolve_rows(
     *,
     images: ImageNames | None = None,
 ) -> Resolved:
-    """The images of a table's entries.
+    """Return the images of a table's entries.
 
-    An image that is named twice with one label counts once; with two labels it is left out, since neither is known to
-    be right. `images`: what finds an image by its name, default the files `kept`, which are without the table's own.
+    An image that is named twice with one label counts once. With two labels it is left out, since
+    neither is known to be right. `images` looks up images by name; by default it covers the files
+    `kept` without the table's own.
 
-    Raises RuleError where more than `options.max_bad` of the entries are bad, or none is good.
+    Raises RuleError if more than `options.max_bad` of the entries are bad, or none is good.
     """
     files = set(found.files)
     if images is None:
@@ -72,32 +78,36 @@ def resolve_rows(
 
 
 def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
-    """The parts that are held out, of those that a table names: test, and validation where there is no test."""
-    there = set(parts)
-    held: tuple[Part, Part] = ("test", "validation")
-    return frozenset(part for part in held if part in there and (part == "test" or "test" not in there))
+    """Return the held-out parts among those of a table: test, or validation without test."""
+    present = set(parts)
+    candidates: tuple[Part, Part] = ("test", "validation")
+    return frozenset(
+        part for part in candidates if part in present and (part == "test" or "test" not in present)
+    )
 
 
 def _contradiction(row: TableRow, other: TableRow | None) -> str:
     if other is None:
         return f"names {show(row.image)} again, with the label {show(row.label)}"
-    what = f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
-    return f"names {show(row.image)} with {show(row.label)}; {other.where} says {what}"
+    contradiction = (
+        f"the label {show(other.label)}" if other.label != row.label else f"the part {show(other.part)}"
+    )
+    return f"names {show(row.image)} with {show(row.label)}; {other.where} says {contradiction}"
 
 
 def _check_share(found: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
     first = (resolved.bad or resolved.unlabelled or [BadEntry(found.title, "has no entries")])[0]
-    said = f"the first is {first.where}: {first.reason}"
+    example = f"the first is {first.where}: {first.reason}"
     if not good:
-        raise RuleError(f"{found.title} {'labels' if bad else 'lists'} no images: {said}.", "labels")
+        raise RuleError(f"{found.title} {'labels' if bad else 'lists'} no images: {example}.", "labels")
     if bad > max(
         options.max_bad * (bad + good), options.max_bad > 0
-    ):  # one mistake ends no batch, however small
+    ):  # a single mistake never ends a batch, however small
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise RuleError(
             f"{bad:,} of {bad + good:,} entries of {found.title} cannot be read, more than "
-            f"{write_share(options.max_bad)}; {said}. Mend them, or leave them out with -o max_bad={share:g} "
+            f"{write_share(options.max_bad)}; {example}. Mend them, or leave them out with -o max_bad={share:g} "
             f"(?max_bad={share:g}).",
             "labels",
             [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],

@@ -1,4 +1,4 @@
-"""Values of a table as labels and parts: trimmed, `1.0` as `1`, and what says that there is no label."""
+"""Conversion of table values to labels and parts: trimmed, `1.0` as `1`, with missing labels."""
 
 import re
 from typing import NamedTuple
@@ -27,7 +27,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class LabelValue(NamedTuple):
-    """A value read as a label: the label, or why it is none; without either, the value says that there is none."""
+    """A value read as a label.
+
+    Either `label` or `problem` is set; without both, the value says that there is no label.
+    """
 
     label: str
     problem: str
@@ -37,13 +40,13 @@ NOTHING = LabelValue("", "")
 
 
 class Labels:
-    """Reads values as labels; equal values are looked at once."""
+    """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
         self._known: dict[str, LabelValue] = {}
 
     def read(self, value: object) -> LabelValue:
-        """The label that a cell, or a value of a JSON document, stands for."""
+        """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
             return self._of_list(value)
         if isinstance(value, bool):
@@ -53,19 +56,19 @@ class Labels:
         if not isinstance(value, str | int | float):
             return LabelValue("", "has a label that is neither a text nor a number")
         text = value if isinstance(value, str) else str(value)
-        known = self._known.get(text)
-        if known is None:
-            known = _read_text(text)
+        label = self._known.get(text)
+        if label is None:
+            label = _read_text(text)
             if len(text) <= 2 * MAX_LABEL_CHARS and len(self._known) < _MAX_KNOWN:
-                self._known[text] = known
-        return known
+                self._known[text] = label
+        return label
 
     def _of_list(self, values: list[object]) -> LabelValue:
         if any(isinstance(value, list) for value in values):
             return LabelValue("", "has a list of lists for a label")
-        different = sorted({str(value) for value in values})
-        if len(different) > 1:
-            return LabelValue("", SEVERAL.format(listed(different, 3)))
+        distinct = sorted({str(value) for value in values})
+        if len(distinct) > 1:
+            return LabelValue("", SEVERAL.format(listed(distinct, 3)))
         return self.read(values[0]) if values else NOTHING
 
 
@@ -87,13 +90,13 @@ def is_broken(text: str) -> bool:
 
 
 def part_of(word: str) -> Part | None:
-    """The part that a word stands for, in any case; empty for none said, None where it is no such word."""
+    """Return the part that a word means, in any case: "" for unassigned, None for other words."""
     return _PARTS.get(word.strip().lower())
 
 
 def part_in(path: str) -> Part:
-    """The last part that a path speaks of: `train.csv`, `valid/_classes.csv`; else empty."""
-    found: Part = ""
+    """Return the last part that a path mentions, as `train.csv` and `valid/_classes.csv` do."""
+    part: Part = ""
     for word in re.split(r"[^a-z]+", path.lower()):
-        found = _PARTS.get(word, "") or found
-    return found
+        part = _PARTS.get(word, "") or part
+    return part
