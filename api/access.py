@@ -1,10 +1,12 @@
-"""Who may come in: keys and sessions, checked once and then remembered for a few seconds.
+"""Authentication of requests by key or session, cached for a few seconds.
 
-A key that was revoked or has expired stops working within `REMEMBER_S` seconds in every API process, and at once
-wherever the caller asks for a `fresh` look: for all that changes something, and again and again while a body comes or
-an answer goes (`api.key_watch`). With
-`PERENNIAL_AUTH=off` everybody is the administrator, so then only loopback connections that also name a
-loopback host are served (a web page elsewhere could otherwise reach the service through the browser).
+A revoked or expired key stops working within `REMEMBER_S` seconds in every API process. It stops at
+once where the caller asks for a `fresh` check: for every request that changes something, and
+repeatedly during a transfer (`api.key_watch`).
+
+With `PERENNIAL_AUTH=off` every caller is the administrator. Only loopback connections that also
+name a loopback host are served then: a web page elsewhere could otherwise reach the service through
+the browser.
 """
 
 import hashlib
@@ -26,22 +28,22 @@ from core.requests.sessions import IDLE_S, digest
 REMEMBER_S = 1.0
 MAX_REMEMBERED = 10_000
 Found = tuple[Actor, float | None]
-"""A caller, and until when at most he may be remembered (seconds since 1970)."""
+"""An authenticated caller and the latest time to cache it (seconds since 1970; None: no limit)."""
 _SESSION = "session\n"
-"""Begins what is remembered of a session: no header holds a line break, so that none can pass for one."""
+"""Prefix of cached session tokens. A header cannot contain a line break, so none can imitate it."""
 _KEY = re.compile(r"pk_([a-z0-9]{12})_[A-Za-z0-9_-]{43}")
 
 
 class KeyRow(Protocol):
-    """What is known of a key."""
+    """A stored key, as authentication needs it."""
 
     @property
     def id(self) -> str:
-        """`key_…`."""
+        """Id of the key, `key_…`."""
 
     @property
     def owner_id(self) -> str:
-        """Whose key it is."""
+        """Id of the owner of the key."""
 
     @property
     def hash(self) -> str:
@@ -49,44 +51,44 @@ class KeyRow(Protocol):
 
     @property
     def scope(self) -> str:
-        """scrape, predict, read, write or admin."""
+        """Scope of the key: scrape, predict, read, write or admin."""
 
     @property
     def expires_at(self) -> float | None:
-        """Seconds since 1970; None: never."""
+        """Expiry in seconds since 1970; None: it never expires."""
 
     @property
     def revoked_at(self) -> float | None:
-        """Seconds since 1970; None: it is not revoked."""
+        """Time of revocation in seconds since 1970; None: it is not revoked."""
 
     @property
     def model_id(self) -> str | None:
-        """Of the model that a key of scope predict may ask."""
+        """Id of the only model that a key of scope predict may use; None for other scopes."""
 
     @property
     def model_name(self) -> str | None:
-        """Present name of that model."""
+        """Current name of that model."""
 
     @property
     def alias(self) -> str | None:
-        """Alias that such a key may ask."""
+        """The only alias that such a key may use."""
 
 
 class Keys(Protocol):
-    """Where keys and sessions are looked up."""
+    """A source of keys and sessions."""
 
     async def key(self, prefix: str) -> Any:
-        """The row of the key with that prefix, None if there is none."""
+        """Return the row of the key with this prefix, or None."""
 
     async def session(self, digest: str) -> SessionRow | None:
-        """The session whose cookie has that SHA-256 in hex, None if there is none."""
+        """Return the session whose cookie has this SHA-256 in hex, or None."""
 
 
 class Access:
     """Authenticates requests.
 
     Args:
-        keys: finds a key by its public prefix.
+        keys: looks up keys and sessions.
         anyone: the caller to assume when authentication is off, else None.
     """
 
@@ -95,50 +97,51 @@ class Access:
         self._anyone = anyone
         self._known: dict[bytes, tuple[Actor, float]] = {}
         self.used: dict[str, float] = {}
-        """Key id → time of last use, for whoever writes it down."""
+        """Key id → time of last use, until `api.key_use` writes it to the database."""
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
     async def actor(self, scope: Scope, *, fresh: bool = False) -> Actor:
-        """The caller of a request.
+        """Return the caller of a request.
 
         Args:
-            fresh: look at the key, or at the session and its key, as they are now, whatever is remembered.
+            fresh: read the key, or the session and its key, from the database instead of the cache.
 
         Raises:
-            NotAuthenticated: no key and no session, or one that is unknown, revoked or expired.
-            NotAllowed: authentication is off and the request is not a loopback one, or another site's; or the
-                session is not asked by the service's own pages.
+            NotAuthenticated: there is no key and no session, or it is unknown, revoked or expired.
+            NotAllowed: authentication is off and the request is not from loopback or is from
+                another site; or a session is used outside the service's own pages.
             Unavailable: the database does not answer.
         """
         if self._anyone is not None:
             require_loopback(scope)
             session.refuse_foreign(scope)
             return self._anyone
-        given = header(scope, b"authorization")
-        if given is not None:
-            return await self._remembered(given, self._look_up, fresh)
+        authorization = header(scope, b"authorization")
+        if authorization is not None:
+            return await self._remembered(authorization, self._look_up, fresh)
         token = session.token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
         return await self._remembered(f"{_SESSION}{token}", self._look_up_session, True)
 
     def forget(self, token: str) -> None:
-        """A session has ended: its token stands for nobody here from now on."""
+        """Drop the cached session of this token, because it has ended."""
         self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
 
     def forget_key(self, key_id: str) -> None:
-        """A key was revoked: nobody is remembered here for it from now on."""
-        for given, (actor, _) in list(self._known.items()):
+        """Drop every cache entry of a key, because it was revoked."""
+        # Copy the items: the loop removes some of them.
+        for digest_of_all, (actor, _) in list(self._known.items()):
             if actor.key_id == key_id:
-                self._known.pop(given, None)
+                self._known.pop(digest_of_all, None)
 
     async def _remembered(self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool) -> Actor:
         digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
-        known = self._known.get(digest_of_all)
+        cached = self._known.get(digest_of_all)
         now = time.monotonic()
-        if known is not None and known[1] > now and not fresh:
-            return known[0]
+        if cached is not None and cached[1] > now and not fresh:
+            return cached[0]
         try:
             actor, expires_at = await look_up(given)
         except NotAuthenticated:
@@ -147,6 +150,7 @@ class Access:
         until = now + REMEMBER_S
         if expires_at is not None:
             until = min(until, now + max(0.0, expires_at - time.time()))
+        # Clearing all entries is simpler than evicting some, and costs each caller one lookup.
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known[digest_of_all] = (actor, until)
@@ -169,9 +173,10 @@ class Access:
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")
         row: KeyRow | None = await self._keys.key(match.group(1))
-        found = hashlib.sha256(token.strip().encode()).hexdigest()
-        # One answer for unknown, wrong, revoked and expired: a guesser learns nothing.
-        if not hmac.compare_digest(found, row.hash if row is not None else "0" * 64) or row is None:
+        digest_of_key = hashlib.sha256(token.strip().encode()).hexdigest()
+        # The same response for unknown, wrong, revoked and expired keys: guessing reveals nothing.
+        # An unknown prefix is compared too, so that it takes the same time.
+        if not hmac.compare_digest(digest_of_key, row.hash if row is not None else "0" * 64) or row is None:
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         now = time.time()
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):

@@ -1,4 +1,4 @@
-"""Answers made by hand: the shapes come from core as plain JSON and are written once."""
+"""JSON responses built by hand: core returns plain JSON values, which are serialized once."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from starlette.responses import Response
 def json_answer(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, replay: bool = False
 ) -> Response:
-    """A JSON answer.
+    """Return a JSON response.
 
     Args:
-        replay: it repeats an earlier answer to the same idempotency key.
+        replay: mark the response as a repetition of an earlier one with the same idempotency key.
     """
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     extra = {"Idempotency-Replayed": "true"} if replay else {}
@@ -21,12 +21,12 @@ def json_answer(
 
 
 def queued(job: Mapping[str, Any]) -> Response:
-    """The 202 of a job that was queued again: where it is, and when to look."""
+    """Return 202 for a job that was queued again, with its `Location` and `Retry-After`."""
     return json_answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
 
 
 def matches(if_none_match: str, tag: str) -> bool:
-    """Whether `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
+    """Return True if `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
     if not if_none_match:
         return False
     if if_none_match == tag:

@@ -1,7 +1,7 @@
 """The API process: `uvicorn --factory api.app:create_app`.
 
-Puts the parts together and owns their lives. It holds no rule of its own: routes translate HTTP, and
-`core.requests` decides. It never imports torch.
+Assembles the parts of the service and manages their lifetimes. It holds no rules of its own: routes
+translate HTTP, and `core.requests` decides. It never imports torch.
 """
 
 import copy
@@ -110,7 +110,9 @@ from core.store import Blobs, open_store
 log = structlog.get_logger(__name__)
 
 SWITCH_S = 0.0005
-"""How long a thread that computes may hold up the event loop each time; Python's own 5 ms add up, hop by hop."""
+"""Thread switch interval in seconds. A computing thread delays the event loop by at most this much
+per switch; with Python's default of 5 ms the delays of several thread hops add up.
+"""
 ROUTERS = (
     health.router,
     jobs.router,
@@ -153,17 +155,19 @@ ROUTERS = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The ASGI application.
+    """Return the ASGI application.
 
     Args:
-        settings: read from the environment when None: then the process is the server, and keeps all that it
-            has imported (`core.garbage`).
+        settings: None: read them from the environment. The process is then the server, and freezes
+            its imports (`core.garbage`).
 
     Raises:
-        RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
+        RuntimeError: authentication is off and the address is not a loopback one, or a route has no
+            scope.
     """
     if settings is None:
-        configure("api")  # before the server's first line
+        # Configure logging first: reading the settings may already log.
+        configure("api")
         settings = Settings()
         try:
             require_start(settings)
@@ -196,7 +200,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)
-    app.add_middleware(Tus)  # sees problems too
+    app.add_middleware(Tus)  # outside Boundary, so that it sees problems too
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
     app.add_middleware(Latency)  # the outermost
@@ -215,11 +219,12 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
         for route in router.routes:
             if not isinstance(route, APIRoute):
                 raise RuntimeError(f"{route} is not an API route.")
-            # The routers' own routes, not copies behind another layer of matching. One process may make
-            # several apps, so the guard goes around the handler of a copy.
-            own = copy.copy(route)
-            guard(own, doorkeepers)
-            app.router.routes.append(own)
+            # Add copies of the routers' own routes rather than including the routers, which would
+            # add a layer of matching. The guard wraps the handler of each copy because one process
+            # may create several apps.
+            guarded_route = copy.copy(route)
+            guard(guarded_route, doorkeepers)
+            app.router.routes.append(guarded_route)
 
 
 @asynccontextmanager
@@ -229,7 +234,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with _serving(app):
             yield
     finally:
-        os.umask(umask)  # of whoever runs an app within his own process
+        os.umask(umask)  # Restore it for a process that runs the app embedded.
 
 
 @asynccontextmanager
@@ -247,7 +252,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
         _tell_first_key(secret, settings)
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
-        await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
+        await to_thread.run_sync(store.prepare)  # The migration creates buckets.
     app.state.database = db
     app.state.damage = Damage(sqlite_file(settings))
     app.state.damage.look()
@@ -271,7 +276,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     )
     app.state.doorbell.start()
     app.state.stopping.listen()
-    # After an update the catalogue takes seconds to make: begin before somebody waits for it.
+    # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(target=_warm, args=(app.state.catalogue,), name="catalogue", daemon=True).start()
     use = KeyUse(db, app.state.access)
     async with use:
@@ -287,9 +292,10 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
 
 def _tell_first_key(secret: str, settings: Settings) -> None:
     file = settings.data_dir.absolute() / "admin-key"
-    # A terminal forgets; what goes to a file or a journal is read by others, and for years.
-    said = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
-    print(f"First start: your admin key is {said}.", flush=True)
+    # Print the key itself only on a terminal: files and journals are kept for years and read by
+    # others.
+    place = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
+    print(f"First start: your admin key is {place}.", flush=True)
 
 
 def _warm(catalogue: Catalogue) -> None:
@@ -300,7 +306,7 @@ def _warm(catalogue: Catalogue) -> None:
 
 
 def metadata_version() -> str:
-    """The installed version of this service; `0` when it runs from a bare checkout."""
+    """Return the installed version of this service; `0` in a checkout that is not installed."""
     try:
         return metadata.version("perennial-service")
     except metadata.PackageNotFoundError:
@@ -308,7 +314,7 @@ def metadata_version() -> str:
 
 
 def _anyone(db: Database) -> Actor:
-    """Who everybody is while authentication is off: the first administrator."""
+    """Return the caller to assume while authentication is off: the first administrator."""
     with db.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == ADMIN_OWNER)).one()
     return Actor(owner, None, "admin")
@@ -329,7 +335,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 def _shown(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
-    """A problem as an answer: of a page as a page."""
+    """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page(request.scope):
         problem = errors.of_problem(request.scope, problem)
     status, headers, body = problem

@@ -1,8 +1,9 @@
-"""The outermost layer: nothing leaves the service that is not a proper answer.
+"""The outermost layer: every response that leaves the service is well-formed.
 
-It names each request, turns whatever was raised into a problem, and closes a connection whose large body
-was left unread (the client would otherwise go on sending it). Every line that is logged for a request has
-its id; one that may change something has a line of its own (a line per read would drown them).
+It assigns an id to each request and turns every exception into a problem. It closes a connection
+whose large body was not read, since the client would otherwise keep sending it. Every log line of a
+request has its id. Requests that may change something are logged one by one; reads are not, because
+there are too many.
 """
 
 import itertools
@@ -25,20 +26,24 @@ from core.errors import BadRequest, DatabaseCorrupt, NoSpace, NotFound, Perennia
 log = structlog.get_logger(__name__)
 
 DISCARDED_BYTES = 64 << 10
-"""A body at most this long is thrown away by the server after the answer, and the connection kept."""
+"""Largest unread body in bytes that the server discards after the response, keeping the
+connection.
+"""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _GONE = "the handler is closed"
-"""What uvloop says of a connection whose client left with requests in line: no error of ours."""
+"""uvloop's message for a connection whose client left with pipelined requests: not a
+service error.
+"""
 _AMBIGUOUS = re.compile(rb"%(?:2[fe]|5c|00)", re.IGNORECASE)
-"""Slash, dot, backslash and NUL that hide: who stands before the service might read them otherwise."""
+"""Percent-encoded slash, dot, backslash or NUL, which a proxy might interpret differently."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 _SIXTY_FOUR_BITS = (1 << 64) - 1
 _numbers = itertools.count(secrets.randbits(64))
-"""Make ids of requests: from a random start, since each of many processes counts for itself."""
+"""Source of request ids. It starts at a random number, since every process counts on its own."""
 
 
 class Boundary:
-    """Pure ASGI middleware; see the module."""
+    """Pure ASGI middleware that names requests, converts errors and closes unread connections."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -52,6 +57,7 @@ class Boundary:
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
         status = 0
+        # Watch only bodies that may force a close, which spares the others a call per message.
         unread = coding is not None or length > DISCARDED_BYTES
 
         async def watched_receive() -> Message:
@@ -83,11 +89,13 @@ class Boundary:
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
         except Exception as error:
-            answer = _answer(error, request_id.decode(), scope)
-            if status:  # too late for a problem: let the server cut the connection
+            problem = _answer(error, request_id.decode(), scope)
+            # The response has begun, so a problem can no longer be sent: let the server cut the
+            # connection.
+            if status:
                 raise
             await send_answer(
-                errors.of_problem(scope, answer) if errors.is_page(scope) else answer, named_send
+                errors.of_problem(scope, problem) if errors.is_page(scope) else problem, named_send
             )
         finally:
             if scope["method"] not in _READS:
@@ -100,14 +108,14 @@ def _report(scope: Scope, status: int, seconds: float) -> None:
         "request",
         method=scope["method"],
         path=scope["path"],
-        status=status or None,  # None: the client went away before an answer
+        status=status or None,  # None: the client left before a response
         ms=round(1000 * seconds, 1),
         key=None if actor is None else actor.key_id,
     )
 
 
 async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
-    """Send a status, headers and body."""
+    """Send a status, headers and body as one response."""
     status, headers, body = answer
     raw = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
     raw.append((b"content-length", str(len(body)).encode()))
@@ -116,11 +124,11 @@ async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> 
 
 
 def _check(scope: Scope, hosts: int, coding: bytes | None) -> None:
-    """Refuse what this service and a proxy before it might understand in two ways.
+    """Refuse requests that this service and a proxy in front of it might interpret differently.
 
     Raises:
-        BadRequest: several Host headers, or a body in another coding than chunks.
-        NotFound: a path with a character that a segment cannot hold, hidden in percent form.
+        BadRequest: several Host headers, or a transfer coding other than chunked.
+        NotFound: a path with a percent-encoded character that a segment cannot contain.
     """
     if hosts > 1:
         raise BadRequest(f"The request has {hosts} Host headers. Send one.")
@@ -135,7 +143,7 @@ def _check(scope: Scope, hosts: int, coding: bytes | None) -> None:
 
 
 def _headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
-    """Request id, declared length of the body, its transfer coding, and the number of Host headers."""
+    """Return request id, declared body length, transfer coding, and number of Host headers."""
     request_id, length, coding, hosts = b"", 0, None, 0
     for name, value in scope["headers"]:
         if name == b"host":

@@ -1,10 +1,12 @@
-"""A connection of the HTTP server: what somebody without a key can do to it has a limit.
+"""A connection of the HTTP server with limits on what clients without a key can consume.
 
-The server itself waits for a head for ever, keeps as much of it as is sent, counts no connections, and waits for ever
-for a client that does not read. Here the bytes of a head are counted before they are parsed, a connection without an
-answer under way has one deadline, and a client must take what it is sent (`api.delivery`). Bodies have limits of
-their own (`api.uploads`, `api.guard`). Whoever is refused is told why, in the order of his requests, before his
-connection is closed. Started with `uvicorn --http api.connection:Connection`.
+By itself, uvicorn waits for a head without limit and buffers as much of it as is sent. It does not
+count connections, and waits indefinitely for a client that does not read. This protocol counts the
+bytes of a head before they are parsed. A connection without a response in progress has one
+deadline, and a client must read what it is sent (`api.delivery`). Bodies have limits of their own
+(`api.uploads`, `api.guard`). A refused client receives the reason, after the responses to its
+earlier requests, before its connection is closed. Start it with `uvicorn --http
+api.connection:Connection`.
 """
 
 import asyncio
@@ -35,18 +37,19 @@ from core.settings import Settings
 
 LINGER_S = 2.0
 LINGER_BYTES = 1 << 20
-"""How long, and for how many bytes, a refused client is listened to: to close at once would have the system take back
-the answer that he has not read."""
+"""Limits in seconds and bytes for reading from a refused client. If the connection were closed at
+once, the operating system would discard the response that the client has not read yet.
+"""
 
 
 @functools.lru_cache(4)
 def connections_of(server: ServerState) -> Connections:
-    """The connections of a server, with the limits of the environment."""
+    """Return the connections of a server, with the limits from the environment."""
     return Connections(Settings(), asyncio.get_running_loop())
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, bounded."""
+    """uvicorn's protocol with limits."""
 
     def __init__(
         self,
@@ -55,38 +58,40 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """Set up the limits of a new connection."""
         super().__init__(config, server_state, app_state, _loop)
         self._all = connections_of(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
         self._delivery: Delivery = None  # type: ignore[assignment]
         self._until = math.inf
-        """When the connection is overdue; never, while an answer is under way."""
+        """Deadline on the event loop's clock; infinite while a response is in progress."""
         self._is_new = True
-        """True until a head has come whole: the time for the first one runs from the connection on, whatever stray
-        bytes come before it."""
+        """True until the first head is complete. The time limit for the first head runs from the
+        start of the connection, whatever stray bytes precede it.
+        """
         self._in_head = False
         self._fed = 0
         """Bytes of this head, or since the last piece of a body."""
         self._went_on = False
-        """Whether in the bytes just fed a head came to its end, or a piece of a body came."""
+        """True if the bytes just parsed completed a head or contained a piece of a body."""
         self._declared: int | None = None
         self._received = 0
-        """Bytes of this request's body, said (None: not looked at yet) and come."""
+        """Bytes of this request's body: declared (None: not determined yet) and received."""
         self._waiting: deque[int] = deque()
-        """Bytes of the heads in the pipeline, newest first as there."""
+        """Sizes in bytes of the heads in the pipeline, newest first, in the pipeline's order."""
         self._is_of_proxy = False
         self._clients: deque[str | None] = deque()
-        """Behind a proxy: for whom the requests under way are counted, oldest first."""
+        """Behind a proxy: the clients of the requests in progress, oldest first."""
         self._refusal: PerennialError | None = None
         self._is_deaf = False
-        """Whether what comes is thrown away."""
+        """True while received bytes are discarded."""
         self._last_words = b""
         self._left = 0
-        """Bytes that are still thrown away; 0: not leaving yet."""
+        """Bytes still to be discarded before closing; 0: the connection is not closing yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come: it owes a head."""
+        """Register a new connection and start the time limit for its first head."""
         super().connection_made(transport)
         self._delivery = Delivery(transport, self._limits.send_idle_s, self._limits.send_min_rate)
         descriptor = transport.get_extra_info("socket").fileno()
@@ -98,34 +103,35 @@ class Connection(HttpToolsProtocol):
             self._until = self.loop.time() + self._limits.head_s
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Release the connection's place and the requests counted for its clients."""
         self._all.leave(self)
         while self._clients:
             self._give(self._clients.popleft())
         super().connection_lost(exc)
 
-    # What comes
+    # Receiving
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come; those of one head at most are parsed before it is looked whether they belong to one."""
+        """Parse received bytes, in pieces of at most a head's size unless they belong to a body."""
         if self._is_deaf:
             self._throw_away(len(data))
             return
         if len(data) + self._fed <= self._most or len(data) <= self._body_left():
             self._feed(data)
             return
-        rest = memoryview(data)
-        while rest and not self._is_deaf:
+        remaining = memoryview(data)
+        while remaining and not self._is_deaf:
             room = max(1, self._most - self._fed)
-            self._feed(rest[:room])
-            rest = rest[room:]
+            self._feed(remaining[:room])
+            remaining = remaining[room:]
 
     def _feed(self, piece: bytes | memoryview) -> None:
         self._went_on = False
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # Answered as if he had not asked; but what follows a CONNECT or an upgrade is no HTTP.
+            # The request is answered as if no upgrade had been requested, but bytes after a CONNECT
+            # or an upgrade are not HTTP.
             self.cycle.keep_alive = False
             self._is_deaf = True
         except httptools.HttpParserCallbackError:
@@ -135,13 +141,13 @@ class Connection(HttpToolsProtocol):
         else:
             self._fed = 0 if self._went_on else self._fed + len(piece)
             if self._fed >= self._most:
-                what = "head of a request" if self._in_head else "framing or trailer of a body"
+                part = "head of a request" if self._in_head else "framing or trailer of a body"
                 self._refuse(
-                    HeadTooLarge(f"The {what} may have {self._most} bytes. Send fewer or shorter fields.")
+                    HeadTooLarge(f"The {part} may have {self._most} bytes. Send fewer or shorter fields.")
                 )
 
     def _body_left(self) -> int:
-        """Bytes that are still to come of a body whose length was declared."""
+        """Return the bytes still expected of a body with a declared length."""
         if self._in_head or self.cycle is None:
             return 0
         if self._declared is None:
@@ -150,7 +156,8 @@ class Connection(HttpToolsProtocol):
         return self._declared - self._received
 
     def _throw_away(self, size: int) -> None:
-        if not self._left:  # an answer is still under way
+        # A response is still in progress: leave the bytes unread until it is complete.
+        if not self._left:
             self.flow.pause_reading()
             return
         self._left -= size
@@ -158,7 +165,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request, on a kept connection too."""
+        """Start counting a request at its first byte, also on a kept connection."""
         if len(self.pipeline) >= self._limits.max_pipelined and self._is_answering():
             self._stop(
                 TooManyRequests(
@@ -173,12 +180,12 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """All of a head has come: it is answered, or waits for answers before it."""
+        """Check a complete head, then answer the request or queue it behind earlier ones."""
         self._in_head = self._is_new = False
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
-            most = self._limits.max_headers
-            self._stop(HeadTooLarge(f"A request may have {most} header fields. Send fewer."))
+            max_headers = self._limits.max_headers
+            self._stop(HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer."))
         self._check_form()
         is_waiting = self._is_answering()
         if is_waiting:
@@ -190,13 +197,14 @@ class Connection(HttpToolsProtocol):
         if self._is_of_proxy:
             self._clients.append(self._taken())
         super().on_headers_complete()
-        self.headers = []  # where trailers go: nobody here has asked for one
+        # The parser would append trailers here: nothing uses them.
+        self.headers = []
         if is_waiting:
             self._waiting.appendleft(size)
         self._until = math.inf
 
     def _check_form(self) -> None:
-        """Refuse heads that the parser takes and that a proxy might read in another way."""
+        """Refuse heads that the parser accepts and that a proxy might read differently."""
         version, names = self.parser.get_http_version(), {name for name, _ in self.headers}
         if version not in ("1.0", "1.1"):
             self._stop(BadRequest("Send the request as HTTP/1.1."))
@@ -210,16 +218,17 @@ class Connection(HttpToolsProtocol):
             )
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body."""
+        """Count and pass on a piece of a body."""
         self._went_on = True
         self._received += len(body)
         super().on_body(body)
 
+    # Upgrades are not supported: a request for one is answered as plain HTTP.
     def _should_upgrade(self) -> bool:
         return False
 
     def _taken(self) -> str | None:
-        """Count a request for the client that a proxy names."""
+        """Count a request for the client that a proxy names, and return the client's key."""
         client = self._all.proxies.client(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
         )
@@ -235,10 +244,10 @@ class Connection(HttpToolsProtocol):
         if client is not None:
             self._all.give(client)
 
-    # What goes
+    # Sending
 
     def on_response_complete(self) -> None:
-        """An answer has been written: the next request's turn, the reason of a refusal, or a wait for a request."""
+        """Start the next queued request, send the reason of a refusal, or wait for a request."""
         self.server_state.total_requests += 1
         if self._clients:
             self._give(self._clients.popleft())
@@ -250,8 +259,8 @@ class Connection(HttpToolsProtocol):
         elif self._last_words:
             self._say(self._last_words)
         else:
-            kept = self._limits.head_s if self._in_head else self._limits.keep_alive_s
-            self._until = self.loop.time() + kept
+            allowed_s = self._limits.head_s if self._in_head else self._limits.keep_alive_s
+            self._until = self.loop.time() + allowed_s
         if not self._is_deaf:
             self.flow.resume_reading()
 
@@ -259,12 +268,12 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _stop(self, error: PerennialError) -> None:
-        """Refuse from within the parser, which must not go on."""
+        """Refuse the request from within a parser callback, so that parsing stops."""
         self._refusal = error
         raise error
 
     def _refuse(self, error: PerennialError) -> None:
-        """Parse nothing more, and tell why when all answers before have been written."""
+        """Stop parsing, and send the reason after all earlier responses have been written."""
         self._is_deaf = True
         words = self._answer(error)
         if not self._is_answering():
@@ -272,7 +281,7 @@ class Connection(HttpToolsProtocol):
             return
         in_body = self.cycle.more_body and not self._in_head
         if in_body and not self.pipeline:
-            # The request that is being answered is the broken one: its handler learns that the client is gone.
+            # The request in progress is itself malformed: its handler sees a disconnected client.
             if self.cycle.response_started:
                 self.transport.close()
                 return
@@ -290,13 +299,13 @@ class Connection(HttpToolsProtocol):
         status, named, body = problems.of_error(error)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
         headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-        lines = [
+        header_lines = [
             name + b": " + value for name, value in [*self.server_state.default_headers, *secured(headers)]
         ]
-        return STATUS_LINE[status] + b"\r\n".join(lines) + b"\r\n\r\n" + body
+        return STATUS_LINE[status] + b"\r\n".join(header_lines) + b"\r\n\r\n" + body
 
     def _say(self, words: bytes) -> None:
-        """Write the last words of this connection, and close it once they have been read."""
+        """Write the final response of this connection, and close it once the client has read it."""
         self.transport.write(words)
         if not self._all.may_stay(self) or not self.transport.can_write_eof():
             self.transport.close()
@@ -306,10 +315,10 @@ class Connection(HttpToolsProtocol):
         self._until = self.loop.time() + LINGER_S
         self.flow.resume_reading()
 
-    # Time
+    # Timeouts
 
     def look(self, now: float) -> None:
-        """Do what is due (`api.connections`)."""
+        """Check the deadline and the client's reading speed at this time (`api.connections`)."""
         if now >= self._until:
             self._overdue()
         elif self._until == math.inf or self.transport.is_closing():
@@ -319,7 +328,9 @@ class Connection(HttpToolsProtocol):
             self._delivery.pause()
 
     def gives_way(self) -> bool:
-        """End at once, unless a request is being answered (`api.connections`)."""
+        """Abort the connection unless a request is in progress; return True if aborted
+        (`api.connections`).
+        """
         if self._until == math.inf:
             return False
         self._delivery.reset()

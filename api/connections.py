@@ -1,10 +1,10 @@
-"""All connections of a server: how many there may be, and which of them are overdue.
+"""All connections of a server: their limits and their deadlines.
 
-So many of one address, or, behind a trusted proxy, so many requests under way of the client that it names; and so many
-in all. When all places are taken, whoever comes gets that of the connection that has waited longest without a request:
-many addresses that send nothing cannot keep others out. The last file descriptors are never taken by a
-connection, so that files can be opened for those that there are, and those that come can be told. One timer
-looks at all connections, rather than one for each request.
+There are limits per address and in total. Behind a trusted proxy, requests in progress are counted
+per client that the proxy names. When all places are taken, a new connection replaces the one that
+has waited longest without a request. Many idle addresses therefore cannot keep others out.
+Connections never take the last file descriptors: these stay free for files of existing connections
+and for refusals. One timer checks all connections, instead of one timer per request.
 """
 
 import asyncio
@@ -22,26 +22,30 @@ log = structlog.get_logger(__name__)
 RETRY_S = 5
 LOOK_S = 1.0
 MAX_LEAVING = 16
-"""Refused connections that are kept for a moment, so that they read why; others are closed at once."""
+"""Number of refused connections kept open for a moment to read the reason; more are closed
+at once.
+"""
 TELL_S = 60.0
-"""A limit that is reached is logged once in so many seconds: whoever reaches it may do so a thousand times."""
+"""Seconds between two log lines about the same limit, since it may be reached thousands of
+times.
+"""
 
 
 class Watched(Protocol):
-    """A connection."""
+    """A connection that can be checked and aborted."""
 
     def look(self, now: float) -> None:
         """Do what is due at this time of the event loop."""
 
     def gives_way(self) -> bool:
-        """End at once, unless a request is being answered; whether it did."""
+        """Abort the connection unless a request is in progress; return True if aborted."""
 
 
 class Connections:
     """Counts and watches the connections of one process.
 
     Args:
-        settings: the limits; those of connections are lowered to what the descriptors allow.
+        settings: the limits; those on connections are lowered to what the file descriptors allow.
     """
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
@@ -49,7 +53,7 @@ class Connections:
         self.proxies = Proxies(settings.trusted_proxies)
         reserved = settings.reserved_descriptors
         allowed = descriptors.raise_limit(2 * settings.max_connections + reserved)
-        # Half of them: what a connection asks for may need a file of its own.
+        # Half of the descriptors: a request may need an open file beside its connection.
         self.most = max(1, min(settings.max_connections, (allowed - reserved) // 2))
         self.most_of_one = max(1, min(settings.max_connections_per_address, self.most // 2))
         self._first_reserved = allowed - reserved
@@ -62,20 +66,22 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, connection: Watched, address: str | None, descriptor: int) -> bool:
-        """Give a new connection a place.
+        """Register a new connection.
 
         Args:
-            address: None for a UNIX socket, which is a proxy's.
-            descriptor: its number; the system gives out the lowest that is free.
+            address: IP address of the client; None for a UNIX socket, which belongs to a proxy.
+            descriptor: file descriptor number; the system assigns the lowest free one.
 
         Returns:
-            Whether it is a proxy's: its requests are counted, each by the client that it names.
+            True for a proxy's connection: its requests are counted by the client that each names.
 
         Raises:
-            TooManyConnections: there is none.
+            TooManyConnections: the address has too many connections, or no place is free.
         """
         key = None if address is None or self.proxies.trusts(address) else counted(address)
         if key is not None:
+            # Check the limit of the address first, so that it cannot displace idle connections of
+            # others.
             self.take(key)
         is_full = len(self._places) >= self.most and not self._made_room()
         if is_full or descriptor >= self._first_reserved:
@@ -91,28 +97,30 @@ class Connections:
         return key is None
 
     def take(self, key: str) -> None:
-        """Count one connection or request more of an address.
+        """Count one more connection or request for an address.
 
         Raises:
-            TooManyConnections: it has as many as one may.
+            TooManyConnections: the address has reached its limit.
         """
-        held = self._by_address.get(key, 0)
-        if held >= self.most_of_one:
+        count = self._by_address.get(key, 0)
+        if count >= self.most_of_one:
             self._tell("address")
             raise TooManyConnections(
-                f"Your address has {held} connections open, as many as one may have. Close some, or try again later.",
+                f"Your address has {count} connections open, as many as one may have. Close some, or try again later.",
                 retry_after_s=RETRY_S,
             )
-        self._by_address[key] = held + 1
+        self._by_address[key] = count + 1
 
     def give(self, key: str) -> None:
-        """Count one less."""
+        """Count one connection or request less for an address."""
         self._by_address[key] -= 1
         if not self._by_address[key]:
             del self._by_address[key]
 
     def may_stay(self, connection: Watched) -> bool:
-        """Whether a connection that was told why it must go may stay until it has read that."""
+        """Keep a refused connection open until the client has read the reason; False if there is no
+        room.
+        """
         if connection in self._places:
             return True
         if len(self._leaving) >= MAX_LEAVING:
@@ -122,7 +130,7 @@ class Connections:
         return True
 
     def leave(self, connection: Watched) -> None:
-        """It has gone."""
+        """Remove a closed connection from the counts."""
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)
         if key is not None:

@@ -1,8 +1,9 @@
-"""Predictions for pages of other origins (CORS): those that `PERENNIAL_PREDICT_ORIGINS` names, and no others.
+"""CORS for predictions: pages of the origins in `PERENNIAL_PREDICT_ORIGINS` may ask for them.
 
-Only the predict route answers them, and never to cookies: no answer allows credentials, and a session counts only
-where this service's own pages ask (`api.session`). A preflight comes without a key, so its answer is the same for every
-model, there or not, and names nothing but what the browser needs to send the request.
+Only the predict route allows other origins, and never with cookies: no response allows credentials,
+and a session counts only for this service's own pages (`api.session`). A preflight request carries
+no key. Its response is the same for every model, existing or not, and lists only what the browser
+needs to send the request.
 """
 
 import re
@@ -15,19 +16,19 @@ from api.loopback import header
 _PATH = re.compile(r"/v1/models/[^/]+/versions/[^/]+/predict")
 _METHOD = "POST"
 SENT = "Authorization, Content-Type, X-Request-Id"
-"""Headers that a page may send."""
+"""Request headers that a page may send."""
 SHOWN = "X-Request-Id, Retry-After"
-"""Headers of an answer that it may read, beside those that it always may."""
+"""Response headers that a page may read, beside those that are always readable."""
 PREFLIGHT_S = 600
-"""So long a browser need not ask again."""
+"""Seconds for which a browser may cache a preflight response."""
 _VARY = (b"vary", b"Origin")
 
 
 class Cors:
-    """Pure ASGI middleware; it sees problems too.
+    """Pure ASGI middleware that adds CORS headers, to problems too.
 
     Args:
-        origins: as browsers send them, such as `https://shop.example`.
+        origins: allowed origins as browsers send them, such as `https://shop.example`.
     """
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
@@ -56,7 +57,7 @@ class Cors:
 
 
 def _path(scope: Scope) -> str:
-    """The path of a request within the service, which may have a prefix before it."""
+    """Return the path of a request within the service, without a prefix in front of it."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 

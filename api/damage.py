@@ -1,4 +1,4 @@
-"""Damage of the database's file, looked for once while the service begins to serve."""
+"""Damage in the database file, checked once when the service starts."""
 
 import sqlite3
 import threading
@@ -12,10 +12,10 @@ log = structlog.get_logger(__name__)
 
 
 class Damage:
-    """Damage found in the database's file, for `/readyz`.
+    """Damage found in the database file, reported by `/readyz`.
 
     Args:
-        file: of a SQLite database; None: the database is another, which looks after itself.
+        file: path of a SQLite database; None for other databases, which check themselves.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -23,29 +23,29 @@ class Damage:
         self.found: list[str] = []
 
     def look(self) -> threading.Thread:
-        """Begin to read the whole file, in a thread that ends by itself."""
+        """Start a daemon thread that reads and checks the whole file, and return it."""
         thread = threading.Thread(target=self._look, name="soundness", daemon=True)
         thread.start()
         return thread
 
     def add(self, error: BaseException) -> None:
-        """Remember what a read met."""
+        """Record damage that a read encountered."""
         self._tell([str(getattr(error, "orig", error))])
 
     def told(self) -> str:
-        """One sentence of what was found, and what to do."""
+        """Return one sentence that says what was found and what to do."""
         return soundness.told(self._file or Path(), self.found)
 
     def _look(self) -> None:
         if self._file is None or not self._file.exists():
             return
         try:
-            found = soundness.find_damage(self._file)
+            damage = soundness.find_damage(self._file)
         except sqlite3.Error as error:
             log.warning("the database's file could not be read whole", error=str(error))
             return
-        if found:
-            self._tell(found)
+        if damage:
+            self._tell(damage)
 
     def _tell(self, found: list[str]) -> None:
         self.found = found

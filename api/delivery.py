@@ -1,9 +1,9 @@
-"""Whether a client takes what it is sent, judged by what its side has acknowledged.
+"""Detection of clients that do not read, from what their side has acknowledged.
 
-What the server has handed to the system says little: the system takes megabytes at once, and more only after a third
-of them has gone. A client that reads a byte a second looks like one that reads nothing, and like an honest one on a
-slow line. The system counts what has been acknowledged (TCP_INFO, Linux); elsewhere only what the server itself still
-holds can be looked at.
+The bytes handed to the operating system say little: it buffers megabytes at once, and accepts more
+only after a third of them has gone. A client that reads one byte a second would look like one that
+reads nothing, and like a legitimate one on a slow line. Linux counts acknowledged bytes (TCP_INFO);
+elsewhere only the server's own write buffer can be measured.
 """
 
 import asyncio
@@ -14,23 +14,27 @@ import sys
 
 _LINUX = sys.platform.startswith("linux")
 _ACKNOWLEDGED = 120
-"""Where `tcpi_bytes_acked` stands in `struct tcp_info` (Linux 4.1; `include/uapi/linux/tcp.h`); `tcpi_notsent_bytes`
-at 144, `tcpi_bytes_sent` and `tcpi_bytes_retrans` at 200 and 208 (4.19)."""
+"""Offset of `tcpi_bytes_acked` in `struct tcp_info` (Linux 4.1; `include/uapi/linux/tcp.h`).
+`tcpi_notsent_bytes` is at 144, `tcpi_bytes_sent` and `tcpi_bytes_retrans` are at 200 and 208
+(4.19).
+"""
 _INFO_BYTES = 216
 _LOOKS = 10
-"""How often a connection is measured in `idle_s`."""
+"""Number of measurements of a connection in `idle_s`."""
 UNSENT_BYTES = 256 << 10
-"""What the system may hold of a connection beyond what is on its way; it would take 4 MB for one that reads nothing."""
+"""Bytes that the system may buffer for a connection beyond those in flight; its default is 4 MB."""
 
 
 class Delivery:
-    """Judges one connection by a token bucket of seconds: it runs dry in `idle_s` without progress, and each byte that
-    is taken buys `1 / min_rate` of them.
+    """Judges one connection by a token bucket of seconds.
+
+    The bucket runs empty after `idle_s` without progress. Each byte that is read adds `1 /
+    min_rate` seconds.
 
     Args:
-        idle_s: seconds without progress. A system says what its reader has taken only in pieces of up to 128 KiB: less
-            than two minutes would end honest readers of 1 KiB/s.
-        min_rate: bytes per second that must be taken in the long run.
+        idle_s: seconds without progress. A system reports reading only in pieces of up to 128 KiB.
+            Less than two minutes would therefore end legitimate readers of 1 KiB/s.
+        min_rate: bytes per second that a client must read in the long run.
     """
 
     def __init__(self, transport: asyncio.Transport, idle_s: float, min_rate: int) -> None:
@@ -45,42 +49,44 @@ class Delivery:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def stalled(self, now: float) -> bool:
-        """Whether too little has been taken for too long of what waits; to be asked every second or so.
+        """Return True if the client has read too little for too long; call it about once a second.
 
         Args:
             now: the event loop's time in seconds.
         """
         if self._at is not None and now - self._at < self._idle_s / _LOOKS:
             return False
-        waiting, taken = self._measured()
-        progress = taken - self._taken
+        waiting, acknowledged = self._measured()
+        progress = acknowledged - self._taken
         if self._at is None or progress >= self._waiting:
             self._left_s = self._idle_s
         else:
             left = self._left_s + progress / self._min_rate - (now - self._at)
             self._left_s = min(self._idle_s, left)
-        self._at, self._waiting, self._taken = now, waiting, taken
+        self._at, self._waiting, self._taken = now, waiting, acknowledged
         return self._left_s <= 0
 
     def pause(self) -> None:
-        """Nothing is to be sent now."""
+        """Stop measuring while there is nothing to send."""
         self._at = None
 
     def reset(self) -> None:
-        """End the connection, and have the system forget what it still holds of it."""
+        """Abort the connection, and let the system discard what it still buffers for it."""
         with contextlib.suppress(OSError):
+            # With a linger time of 0 the system sends RST and discards its buffer.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
     def _measured(self) -> tuple[int, int]:
-        """Bytes that wait, and bytes taken since the connection began (a number that only grows)."""
-        held = self._transport.get_write_buffer_size()
+        """Return bytes that wait, and bytes read since the connection began (it only grows)."""
+        buffered = self._transport.get_write_buffer_size()
         if self._is_counted:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             if len(info) >= _INFO_BYTES:
                 (acknowledged,) = struct.unpack_from("Q", info, _ACKNOWLEDGED)
                 (unsent,) = struct.unpack_from("I", info, 144)
-                sent, again = struct.unpack_from("QQ", info, 200)
-                return held + unsent + max(0, sent - again - acknowledged), acknowledged
-        # Any change is taken for progress: a held buffer changes only when some of it has gone, or more came.
-        return held, self._taken + (self._waiting if held != self._waiting else 0)
+                sent, resent = struct.unpack_from("QQ", info, 200)
+                return buffered + unsent + max(0, sent - resent - acknowledged), acknowledged
+        # Count any change as progress: the buffer changes only when the client has read or more was
+        # sent.
+        return buffered, self._taken + (self._waiting if buffered != self._waiting else 0)

@@ -1,13 +1,14 @@
-"""What route handlers may ask for: the authenticated caller and the parts of the service.
+"""Dependencies of route handlers: the authenticated caller and the parts of the service.
 
-`Scrape`, `Predict`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in
-`api.guard`, before a byte of the body is read; these dependencies only hand over its result. A route without one of
-them must be in `api.guard.OPEN_PATHS`, or the app does not start.
+`Scrape`, `Predict`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself
+happens in `api.guard`, before a byte of the body is read; these dependencies only return its
+result. A route without one of them must be in `api.guard.OPEN_PATHS`, or the app does not start.
 
     @router.post("/v1/things", status_code=201, responses=responses(409))
     def create(body: ThingIn, actor: Write, db: Db) -> ThingOut: ...
 
-Handlers that take a body as a stream take a bare `Request` and describe the body in `openapi_extra`.
+Handlers that read a body as a stream take a bare `Request` and describe the body in
+`openapi_extra`.
 """
 
 from typing import Annotated
@@ -27,7 +28,7 @@ from core.store.blobs import Blobs
 
 
 class Needs:
-    """A dependency that stands for "the caller, whose key covers this scope"."""
+    """A dependency on a caller whose key covers a scope."""
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
@@ -37,7 +38,7 @@ class Needs:
         return actor
 
 
-# async, since a plain function would cost a thread hop each
+# async, because FastAPI runs each plain function in a thread
 async def _database(request: Request) -> Database:
     return request.app.state.database  # type: ignore[no-any-return]
 
@@ -59,7 +60,8 @@ async def _doorbell(request: Request) -> Doorbell:
 
 
 async def _catalogue(request: Request) -> Catalogue:
-    # Not its value: the first call may take seconds, so handlers make it in their thread.
+    # Return the catalogue itself, not its value: the first call may take seconds, so handlers make
+    # it in their thread.
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
-"""Routes that answer with a `Response`: the schemas of their answers serve the OpenAPI document alone.
+"""Routes that return a `Response` and declare the schemas of their responses for OpenAPI only.
 
-FastAPI makes them with each route, which took a third of the time that the API needs to start; here they are made when
-somebody asks for the document.
+FastAPI builds these schemas with each route, which took a third of the API's start-up time. Here
+they are built when the OpenAPI document is first requested.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from fastapi.routing import APIRoute
 from fastapi.utils import create_model_field
 
 MODEL = "model"
-"""The key of `responses=` that names the shape of an answer."""
+"""The key in `responses=` for the type of a response."""
 
 
 class DescribedRoute(APIRoute):
-    """A route that knows the shapes of its answers and makes their schemas in `add_schemas`."""
+    """A route that keeps the types of its responses and builds their schemas in `add_schemas`."""
 
     def __init__(
         self,
@@ -30,22 +30,22 @@ class DescribedRoute(APIRoute):
     ) -> None:
         declared = dict(responses or {})
         plain = {
-            status: {key: value for key, value in answer.items() if key != MODEL}
-            for status, answer in declared.items()
+            status: {key: value for key, value in response.items() if key != MODEL}
+            for status, response in declared.items()
         }
         super().__init__(path, endpoint, response_model=None, responses=plain, **options)
         self.responses = declared
         self.response_model = response_model
 
     def add_schemas(self) -> None:
-        """Make the schemas of the answers, as FastAPI does with its routes."""
+        """Build the schemas of the responses, as FastAPI does for its own routes."""
         make = partial(create_model_field, mode="serialization")
         if self.response_model:
             self.response_field = make(name=f"Response_{self.unique_id}", type_=self.response_model)
         self.response_fields = {
-            status: make(name=f"Response_{status}_{self.unique_id}", type_=answer[MODEL])
-            for status, answer in self.responses.items()
-            if MODEL in answer
+            status: make(name=f"Response_{status}_{self.unique_id}", type_=response[MODEL])
+            for status, response in self.responses.items()
+            if MODEL in response
         }
 
 

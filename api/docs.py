@@ -1,7 +1,7 @@
-"""`/openapi.json`, and `/docs`: Swagger UI, from the service's own files, so that it works without any network.
+"""`/openapi.json` and `/docs`: Swagger UI from the service's own files, usable without a network.
 
-Neither needs a key, since neither holds anything of anybody's; so the document is made once, beside the event loop, and
-sent as it is.
+Neither needs a key, since neither contains private data. The document is therefore built once, in a
+thread, and sent unchanged.
 """
 
 import asyncio
@@ -40,16 +40,17 @@ _PAGE = """<!doctype html>
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve the document and the page."""
-    made: dict[str, bytes] = {}
-    making = asyncio.Lock()
+    """Add the routes of the OpenAPI document and of the Swagger page."""
+    document_by_root: dict[str, bytes] = {}
+    lock = asyncio.Lock()
 
     async def document(request: Request) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")  # of the process, not of the request
-        async with making:
-            if root not in made:
-                made[root] = await to_thread.run_sync(_document, app, root)
-        return Response(made[root], media_type="application/json")
+        root = request.scope.get("root_path", "").rstrip("/")  # set per process, not per request
+        # Concurrent first requests wait for one build.
+        async with lock:
+            if root not in document_by_root:
+                document_by_root[root] = await to_thread.run_sync(_document, app, root)
+        return Response(document_by_root[root], media_type="application/json")
 
     async def docs(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
@@ -71,6 +72,6 @@ def _page(title: str, root: str) -> str:
 
 
 def _document(app: FastAPI, root: str) -> bytes:
-    """The OpenAPI document, in which a path before all of the service's is named as its server."""
+    """Return the OpenAPI document as JSON, with a path prefix named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
     return json.dumps({**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,7 +1,8 @@
-"""Stored blobs as downloads: digests, conditional requests and one byte range (RFC 9110).
+"""Downloads of stored blobs: digests, conditional requests and one byte range (RFC 9110).
 
-A request for several ranges, or in another unit, is answered with the whole. Nothing is held in memory. What is damaged
-is a typed error, or cut off before its last bytes: no client gets all of it.
+A request for several ranges, or in another unit, receives the whole file. Files are streamed and
+not held in memory. A damaged file is a typed error, or is cut off before its last bytes: no client
+receives all of it.
 """
 
 import base64
@@ -27,36 +28,39 @@ DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
 
 
 class Source(Protocol):
-    """Where a download's bytes come from."""
+    """A source of a download's bytes."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Chunks of the file of that digest, or of a range of it; verified before, or before its last chunk."""
+        """Yield chunks of the file with this digest, or of a range of it.
+
+        The file is verified before the first or before the last chunk.
+        """
         ...
 
 
 def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, JsonValue]]:
-    """For a route's `responses=`."""
+    """Return the success responses of a download, for a route's `responses=`."""
     file: JsonValue = {"schema": {"type": "string", "format": "binary"}}
     content: JsonValue = {media_type: file for media_type in media_types}
-    answers: dict[int | str, dict[str, JsonValue]] = {
+    responses: dict[int | str, dict[str, JsonValue]] = {
         200: {"description": "The file", "content": content},
         206: {"description": "The asked range of the file", "content": content},
         304: {"description": "The client has this file"},
         **problems.responses(416),
     }
     if redirect:
-        answers[307] = {"description": "At a presigned URL of the object store"}
-    return answers
+        responses[307] = {"description": "At a presigned URL of the object store"}
+    return responses
 
 
 def download(
     request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
-    """The answer to GET or HEAD for a stored file, of a blob as a rule.
+    """Return the response to GET or HEAD for a stored file, usually a blob.
 
     Args:
-        size: of the file in bytes.
-        filename: under which a browser saves it; plain ASCII.
+        size: size of the file in bytes.
+        filename: name under which a browser saves it; plain ASCII.
     """
     headers = {
         **_digest_headers(sha256),
@@ -66,14 +70,14 @@ def download(
     }
     if _has(request.headers.get("if-none-match"), sha256):
         return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
-    asked = request.headers.get("range") if request.method == "GET" else None
-    if asked is not None and _if_range(request.headers.get("if-range"), sha256):
-        found = _range(asked, size)
-        if found == "unsatisfiable":
+    range_header = request.headers.get("range") if request.method == "GET" else None
+    if range_header is not None and _if_range(request.headers.get("if-range"), sha256):
+        byte_range = _range(range_header, size)
+        if byte_range == "unsatisfiable":
             status, problem_headers, body = problems.of_status(416, f"The file has {size} bytes.")
             return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
-        if isinstance(found, tuple):
-            first, last = found
+        if isinstance(byte_range, tuple):
+            first, last = byte_range
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
             headers["Content-Length"] = str(last - first + 1)
             return StreamingResponse(source.read(sha256, first, last - first + 1), 206, headers)
@@ -86,13 +90,15 @@ def download(
 def redirect(
     request: Request, store: Store, blobs: Blobs, sha256: str, media_type: str, filename: str
 ) -> Response | None:
-    """307 to a presigned URL, with the digest in its own headers; None where `download` is to answer.
+    """Return 307 to a presigned URL with the digest in headers, or None if `download` should
+    answer.
 
-    That is for a store without URLs, for HEAD (the signature covers GET alone), and for a client that has
-    the file. The blob is verified first: nobody sees what goes another way.
+    `download` answers for a store without URLs, for HEAD (the signature covers GET only), and for a
+    client that already has the file. The blob is verified first, because the service does not see
+    bytes that the store sends.
 
     Raises:
-        StoreCorrupt: it is damaged.
+        StoreCorrupt: the blob is damaged.
     """
     if request.method != "GET" or _has(request.headers.get("if-none-match"), sha256):
         return None
@@ -116,7 +122,7 @@ def _digest_headers(sha256: str) -> dict[str, str]:
 
 
 def _has(if_none_match: str | None, sha256: str) -> bool:
-    """Weak comparison, as If-None-Match asks for."""
+    """Return True if `If-None-Match` names the digest (weak comparison)."""
     if if_none_match is None:
         return False
     tags = [tag.removeprefix("W/") for tag in _TAG.findall(if_none_match)]
@@ -124,12 +130,15 @@ def _has(if_none_match: str | None, sha256: str) -> bool:
 
 
 def _if_range(header: str | None, sha256: str) -> bool:
-    """Strong comparison; a date never matches, since there is no Last-Modified."""
+    """Return True if `If-Range` allows a range: strong comparison.
+
+    A date never matches, since there is no Last-Modified.
+    """
     return header is None or header.strip() == f'"{sha256}"'
 
 
 def _range(header: str, size: int) -> tuple[int, int] | str | None:
-    """(first, last) byte, "unsatisfiable", or None for a header that is to be ignored."""
+    """Return (first, last) byte, "unsatisfiable", or None for a header to ignore."""
     match = _RANGE.fullmatch(header)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""Events as they happen (server-sent events), of a job or of all models of an owner.
+"""Server-sent events of a job, or of all models of an owner.
 
-A stream can be resumed after any event by `Last-Event-ID`; it ends by itself after the event that nothing
-follows, after ten minutes, when the server stops, or when its key is revoked or expires (which the client
-learns when it comes again).
+A stream can be resumed after any event with `Last-Event-ID`. It ends after a final event, after ten
+minutes, when the server stops, or when its key is revoked or expires. The client sees the reason
+when it reconnects.
 """
 
 import json
@@ -28,7 +28,7 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="G
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An event as its stream tells it."""
+    """An event as it is sent on the stream."""
 
     id: int
     type: str
@@ -37,13 +37,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found after an id.
+    """Events found after an id.
 
     Attributes:
-        told: what the client is told of it.
-        last: the last id that was looked at.
-        more: look again at once.
-        over: nothing will follow what is told now.
+        told: events to send to the client.
+        last: the last id that was examined.
+        more: there may be more events: look again at once.
+        over: no events will follow these.
     """
 
     told: Sequence[Told]
@@ -53,9 +53,12 @@ class Look:
 
 
 def follow(request: Request, look: Callable[[int], Awaitable[Look]], after: int) -> StreamingResponse:
-    """The stream of what `look` finds with ids above `after`.
+    """Return a stream of the events that `look` finds with ids above `after`.
 
-    look: raises NotFound where there is nothing to follow any more, and Unavailable in an outage.
+    Args:
+        look: returns the events after an id. Raises NotFound when there is nothing left to follow,
+            and Unavailable in an outage.
+        after: id of the last event that the client has received; 0: none.
     """
     return StreamingResponse(
         _events(request, look, after),
@@ -65,10 +68,10 @@ def follow(request: Request, look: Callable[[int], Awaitable[Look]], after: int)
 
 
 def event_id(text: str | None) -> int:
-    """The id in a header `Last-Event-ID`; 0 without one.
+    """Return the id in a `Last-Event-ID` header; 0 without one.
 
     Raises:
-        Invalid: it is no number.
+        Invalid: it is not a number.
     """
     if not text:
         return 0
@@ -88,23 +91,22 @@ async def _events(
     waited, lived = 0.0, 0.0
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()
     while lived < LIFE_S and not stopping.is_set:
-        seen = Look(
-            (), after, False, False
-        )  # in an outage: keep the stream, the client would only come again
+        # In an outage this empty result keeps the stream open: the client would only reconnect.
+        batch = Look((), after, False, False)
         try:
-            await access.actor(request.scope)  # remembered: a look at the key every few seconds
-            seen = await look(after)
+            await access.actor(request.scope)  # cached: reads the key about once a second
+            batch = await look(after)
         except (NotAuthenticated, NotFound):
             return
         except Unavailable:
             pass
-        after = seen.last
-        for event in seen.told:
+        after = batch.last
+        for event in batch.told:
             yield _encoded(event)
             waited = 0.0
-        if seen.more:
+        if batch.more:
             continue
-        if seen.over:
+        if batch.over:
             return
         if waited >= KEEP_ALIVE_S:
             yield b": alive\n\n"

@@ -1,9 +1,10 @@
-"""An owner's share of an API process: how many of its requests are worked on at once.
+"""An owner's share of an API process: the number of its requests processed at once.
 
-A process answers on one core, so whoever sends the most requests would get nearly all of it. Here a request with a
-key holds a slot of its owner while the process works for it, and other requests of the owner wait for that slot. It
-holds none while it waits for its client, for a helper process or for heavy work: those have limits of their own. It
-holds none for longer than `HOLD_S` either: what takes that long waits for a database or a store.
+A process runs on one core, so the owner who sends the most requests would get nearly all of it. A
+request with a key holds a slot of its owner while the process works on it; further requests of the
+owner wait for that slot. A request holds no slot while it waits for its client, for a helper
+process or for heavy work, which have limits of their own. No slot is held for longer than `HOLD_S`:
+a request that takes longer is waiting for a database or a store.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from time import monotonic
 from core.settings import Settings
 
 SHARED_S = 1.0
-"""Owners share the process as long as two of them have asked within this time."""
+"""Seconds after its last request for which a second owner counts as active."""
 HOLD_S = 0.5
 _working: ContextVar["Working | None"] = ContextVar("working", default=None)
 
@@ -23,7 +24,8 @@ class FairShare:
     """The slots of all owners in an API process. For one event loop.
 
     Args:
-        settings: `owner_requests_shared` slots while others ask too, else `owner_requests_alone`.
+        settings: `owner_requests_shared` slots while other owners are active, else
+            `owner_requests_alone`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -33,33 +35,36 @@ class FairShare:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._last = ("", 0.0)
         self._last_other = 0.0
-        """The owner who asked last and when, and when anybody else did."""
+        """The owner of the last request and its time, and the time of the last request of another
+        owner.
+        """
 
     async def enter(self, owner: str) -> None:
-        """Take a slot, when there is one."""
+        """Take a slot of this owner, waiting until one is free."""
         self._ask(owner)
         if self._held[owner] < self._limit(owner):
             self._held[owner] += 1
             return
-        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(asked)
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(slot)
         try:
-            await asked
+            await slot
         except asyncio.CancelledError:
-            if asked.cancelled():
-                self._forget(owner, asked)
+            if slot.cancelled():
+                self._forget(owner, slot)
             else:
+                # The slot was granted before the cancellation arrived: pass it on.
                 self.leave(owner)
             raise
 
     def leave(self, owner: str) -> None:
-        """Give a slot back; whoever has waited longest for one of this owner's gets it."""
+        """Release a slot, and hand it to the owner's longest-waiting request."""
         self._held[owner] -= 1
         while owner in self._waiting and self._held[owner] < self._limit(owner):
-            asked = self._waiting[owner][0]
-            self._forget(owner, asked)
+            slot = self._waiting[owner][0]
+            self._forget(owner, slot)
             self._held[owner] += 1
-            asked.set_result(None)
+            slot.set_result(None)
         if not self._held[owner]:
             del self._held[owner]
 
@@ -69,8 +74,8 @@ class FairShare:
         self._last = (owner, monotonic())
 
     def _limit(self, owner: str) -> int:
-        other = self._last_other if self._last[0] == owner else self._last[1]
-        return self._shared if other > monotonic() - SHARED_S else self._alone
+        other_at = self._last_other if self._last[0] == owner else self._last[1]
+        return self._shared if other_at > monotonic() - SHARED_S else self._alone
 
     def _forget(self, owner: str, asked: "asyncio.Future[None]") -> None:
         self._waiting[owner].remove(asked)
@@ -79,7 +84,7 @@ class FairShare:
 
 
 class Working:
-    """A request that the process works for, with pauses."""
+    """A request that holds a slot, with pauses."""
 
     def __init__(self, share: FairShare, owner: str) -> None:
         self._share, self._owner = share, owner
@@ -87,13 +92,13 @@ class Working:
         _working.set(self)
 
     async def begin(self) -> None:
-        """Work for it, when there is a slot."""
+        """Take a slot for this request, waiting until one is free."""
         if self._holds is None:
             await self._share.enter(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.pause)
 
     def pause(self) -> None:
-        """Do not work for it now, or any more. May be called more than once."""
+        """Release the slot, for a while or for good. May be called more than once."""
         if self._holds is not None:
             self._holds.cancel()
             self._holds = None
@@ -101,14 +106,14 @@ class Working:
 
 
 def pause() -> None:
-    """The request that is being answered begins to wait for something that takes nothing of this process."""
+    """Release the current request's slot while it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.pause()
 
 
 async def resume() -> None:
-    """It has waited, and there is something to do for it again."""
+    """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:
         await working.begin()

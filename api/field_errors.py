@@ -1,7 +1,7 @@
-"""What is wrong with the fields of a request, in words a person understands.
+"""Validation errors of a request's fields, in words that people understand.
 
-The framework names fields by its own path (with names of Python types where there are alternatives) and explains them
-in its own terms; here they are named as they stand in the request, and told what they must be.
+FastAPI names fields by internal paths (with names of Python types for unions) and describes them in
+its own terms. Here fields are named as in the request, with what they must be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from core.nearest import paths_of, unknown_field
 from core.plain import found, kind, must_be, must_be_one_of
 
 MAX_FIELDS = 20
-"""Fields that are named in one answer."""
+"""Maximum number of fields named in one response."""
 
 _TYPES = {
     "string": "string",
@@ -44,26 +44,26 @@ _LIMITS = {
 def fields_of(
     error: RequestValidationError, route: APIRoute | None, recipe: Sequence[str] = ()
 ) -> list[dict[str, str]]:
-    """The wrong fields, each with one message; at most `MAX_FIELDS`.
+    """Return the invalid fields, each with one message; at most `MAX_FIELDS`.
 
     Args:
-        route: the one that was called; None where it is not known.
-        recipe: the dotted paths of a recipe, which the schemas of bodies leave open.
+        route: the called route; None if unknown.
+        recipe: dotted paths of a recipe, which the schemas of bodies leave open.
     """
     body = error.body if isinstance(error.body, Mapping) else {}
-    known = _paths(route)
-    if "recipe" in known:
-        known += [f"recipe.{path}" for path in recipe]
-    told: dict[str, list[str]] = {}
+    field_paths = _paths(route)
+    if "recipe" in field_paths:
+        field_paths += [f"recipe.{path}" for path in recipe]
+    messages_by_path: dict[str, list[str]] = {}
     for each in error.errors():
         path = _path(each, body)
-        if path not in told and len(told) == MAX_FIELDS:
+        if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
-        message = _message(each, path, known)
-        told.setdefault(path, [])
-        if message not in told[path]:
-            told[path].append(message)
-    return [{"field": path, "message": _joined(messages)} for path, messages in told.items()]
+        message = _message(each, path, field_paths)
+        messages_by_path.setdefault(path, [])
+        if message not in messages_by_path[path]:
+            messages_by_path[path].append(message)
+    return [{"field": path, "message": _joined(messages)} for path, messages in messages_by_path.items()]
 
 
 def _paths(route: APIRoute | None) -> list[str]:
@@ -79,20 +79,20 @@ def _schema_paths(annotation: Any) -> tuple[str, ...]:
 
 
 def _path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
-    """Where the field stands in the request: without the names of types among which there was a choice."""
+    """Return the dotted path of the field in the request, without the type names of unions."""
     place, *parts = error["loc"]
     if place != "body":
         return ".".join(str(part) for part in parts)
-    kept, value = [], body
+    names, value = [], body
     for number, part in enumerate(parts):
         last = number + 1 == len(parts)
         if isinstance(value, Mapping) and (part in value or (last and error["type"] == "missing")):
-            kept.append(str(part))
+            names.append(str(part))
             value = value.get(part)  # type: ignore[assignment]
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            kept.append(str(part))
+            names.append(str(part))
             value = value[part]
-    return ".".join(kept)
+    return ".".join(names)
 
 
 def _message(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
@@ -106,26 +106,28 @@ def _message(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
         return must_be_one_of(error["input"], _options(str(context["expected"])))
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
-        said = must_be(keyword, context[limit])
-        # Of text and lists it is the length that is wrong; to repeat them says nothing.
-        return f"{said}{'' if 'too_' in named else found(error['input'])}"
+        message = must_be(keyword, context[limit])
+        # Do not quote texts and lists: their length is the error, and repeating them does not help.
+        return f"{message}{'' if 'too_' in named else found(error['input'])}"
     root = named.partition("_")[0]
     if root in _TYPES and named.endswith(("_type", "_parsing", "_from_float")):
         return f"must be {kind([_TYPES[root]])}{found(error['input'])}"
     if named == "finite_number":
         return "must be a finite number"
-    said = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    return said[:1].lower() + said[1:]
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return message[:1].lower() + message[1:]
 
 
 def _options(expected: str) -> list[str]:
-    """The names in `'data', 'task' or 'class'`."""
+    """Return the names in `'data', 'task' or 'class'`."""
     return [one.strip(" '") for one in expected.replace(" or ", ", ").split(",")]
 
 
 def _joined(messages: Sequence[str]) -> str:
-    """One sentence of what a field's alternatives say of it."""
+    """Return one sentence that combines the messages of a field's alternatives."""
     if len(messages) > 1 and all(m.startswith("must be ") for m in messages):
-        *others, last = messages
-        return " or ".join([*(m.partition("; found")[0] for m in others), last.removeprefix("must be ")])
+        *first_messages, last = messages
+        return " or ".join(
+            [*(m.partition("; found")[0] for m in first_messages), last.removeprefix("must be ")]
+        )
     return "; ".join(messages)

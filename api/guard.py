@@ -1,8 +1,8 @@
-"""What stands before every route: key, rate and scope first, then the request's form, then its body.
+"""Checks in front of every route: key, rate and scope, then the form of the request, then its body.
 
-The framework would read a body before it looks at a dependency. Here a route's ASGI app is wrapped, so
-that the key, its scope and Content-Length are checked before the first byte of a body is read, JSON
-bodies are parsed strictly, and names of query parameters that do not exist are refused.
+FastAPI would read a body before it evaluates a dependency. Here the route's ASGI app is wrapped:
+the key, its scope and Content-Length are checked before the first byte of a body is read. JSON
+bodies are parsed strictly, and unknown query parameters are refused.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
 """Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
 
 MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
-"""Ends of the paths of what, like DELETE, must be possible on a full disk."""
+"""Path endings of requests that, like DELETE, must work on a full disk."""
 
 Polled = Callable[..., Awaitable[Response]]
 
 
 def polling(endpoint: Any) -> Any:
-    """Mark an async handler that is called without the framework's detour.
+    """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
-    It gets `request`, `actor` and its path parameters; its query and header parameters are there for the
-    documentation only, and it reads them from the request itself.
+    It receives `request`, `actor` and its path parameters. Its query and header parameters only
+    document the route; it reads their values from the request itself.
     """
     endpoint.polling = True
     return endpoint
@@ -62,13 +62,13 @@ def polling(endpoint: Any) -> Any:
 
 @dataclass(frozen=True)
 class Doorkeepers:
-    """Objects that the guard asks about a caller; each is there once the application has started.
+    """Objects that the guard consults about a caller; each exists once the application has started.
 
     Attributes:
-        access: who it is.
-        rate: counts the requests of an owner, None where they are not limited.
-        limits: count what keys of scope predict take.
-        share: works for owners in fair shares.
+        access: authenticates the caller.
+        rate: limits the requests of an owner; None if they are not limited.
+        limits: limits the requests and images of keys of scope predict.
+        share: divides the process fairly between owners.
     """
 
     access: Callable[[], Access]
@@ -78,10 +78,10 @@ class Doorkeepers:
 
 
 def guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
-    """Put the guard before a route.
+    """Wrap a route in the guard.
 
     Raises:
-        RuntimeError: the route neither names the scope it needs nor is open.
+        RuntimeError: the route neither names a scope nor is open.
     """
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
@@ -90,7 +90,7 @@ def guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
 
 
 def needed_scope(route: APIRoute) -> str | None:
-    """The scope that a route's handler asks for."""
+    """Return the scope that a route's handler needs, or None."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, Needs):
             return dependency.call.scope
@@ -112,7 +112,8 @@ class _Guarded:
         self.body_required = self.json_body and bool(
             route.body_field and route.body_field.field_info.is_required()
         )
-        # A prediction changes nothing, and is asked for many times a second; so are reads, but for those of uploads.
+        # Cached authentication suffices for predictions, which change nothing and are frequent, and
+        # for reads other than those of uploads.
         self.is_fresh = route.methods != {"GET"} and not route.path.endswith("/predict")
         methods = route.methods or set()
         self.makes_room = "DELETE" in methods or ("POST" in methods and route.path.endswith(MAKES_ROOM))
@@ -136,7 +137,8 @@ class _Guarded:
         working = Working(self.doorkeepers.share, actor.owner_id)
 
         async def sent(message: Message) -> None:
-            working.pause()  # what is left to do is up to the client
+            # From here on the client sets the pace: release the slot.
+            working.pause()
             await send(message)
 
         watch = KeyWatch(access, scope)
@@ -147,9 +149,8 @@ class _Guarded:
                 reserve.release_if_full(data_dir)
             await self._serve(actor, scope, watch.receiving(receive), watch.sending(sent))
         except Exception as error:
-            is_full = disk.is_full(error) or session.is_full(
-                error
-            )  # a quota, which the disk's own figures do not show
+            # A quota may be exceeded although the disk's own figures show free space.
+            is_full = disk.is_full(error) or session.is_full(error)
             if not (self.makes_room and is_full and reserve.release(data_dir)):
                 raise
             raise NoSpace(
@@ -159,14 +160,15 @@ class _Guarded:
             working.pause()
 
     async def _let_predict(self, actor: Actor, scope: Scope) -> None:
-        """Let a key of scope predict ask its own alias of its own model, so often as it may.
+        """Let a key of scope predict use its own alias of its own model, within its limits.
 
-        One sentence for all else, before anything is looked up: it does not say what there is. Its requests are not
-        counted as its owner's, who would be locked out by a page that has the key.
+        Every other request gets the same error, before anything is looked up, so it does not reveal
+        which models exist. Its requests do not count against its owner's rate: a page that has the
+        key could lock the owner out.
         """
-        named = scope["path_params"]
+        params = scope["path_params"]
         bound = actor.bound if self.need == "predict" else None
-        if bound is None or not bound.allows(named.get("model", ""), named.get("version", "")):
+        if bound is None or not bound.allows(params.get("model", ""), params.get("version", "")):
             raise NotAllowed(
                 "Your key is of scope predict: it asks for predictions of the one model and alias that it was made"
                 " for, and for nothing else."
@@ -199,23 +201,23 @@ class _Guarded:
             pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
         except ValueError:
             raise Invalid("The query string has too many fields.") from None
-        seen: set[str] = set()
+        checked_names: set[str] = set()
         for name, value in pairs:
             if name not in self.query:
-                known = sorted(self.query)
-                meant = did_you_mean(name, known)
+                allowed = sorted(self.query)
+                meant = did_you_mean(name, allowed)
                 raise Invalid(
-                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: {', '.join(known) or 'none'}.",
+                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: {', '.join(allowed) or 'none'}.",
                     fields=[
                         {"field": name[:60], "message": f"unknown query parameter; {meant}".rstrip("; ")}
                     ],
                 )
-            if name in seen:
+            if name in checked_names:
                 raise Invalid(
                     f"The query parameter {name!r} is given twice.",
                     fields=[{"field": name, "message": "given twice"}],
                 )
-            seen.add(name)
+            checked_names.add(name)
             if not fit_text(value):
                 raise Invalid(
                     f"The query parameter {name!r} holds a NUL character.",
@@ -239,7 +241,7 @@ class _Guarded:
 
 
 def declared_length(header: str | None) -> int | None:
-    """The value of Content-Length, or None without one.
+    """Return the value of Content-Length in bytes, or None without one.
 
     Raises:
         Invalid: it is not a number.
@@ -252,12 +254,12 @@ def declared_length(header: str | None) -> int | None:
 
 
 async def read_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
-    """The whole of a small body.
+    """Read a small body completely.
 
     Raises:
-        BodyTooLarge: more than `limit` bytes.
-        BodyTruncated: the client went away, or sent another number of bytes than declared.
-        BodyTimeout: it takes longer than `JSON_BODY_S`.
+        BodyTooLarge: it has more than `limit` bytes.
+        BodyTruncated: the client disconnected, or sent another number of bytes than declared.
+        BodyTimeout: it takes longer than `JSON_BODY_S` seconds.
     """
     chunks, size = [], 0
     deadline = asyncio.get_running_loop().time() + JSON_BODY_S
@@ -282,7 +284,7 @@ async def read_body(receive: Receive, limit: int, declared: int | None = None) -
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives `body` again, then what the server says next."""
+    """Return a `receive` that yields `body` again, then what the server receives next."""
     done = False
 
     async def again() -> Message:

@@ -1,8 +1,9 @@
-"""Security headers of every answer: a browser that meets one runs nothing, frames nothing, keeps nothing.
+"""Security headers of every response: browsers run, frame and store none of its content.
 
-Answers are private data, and some hold a secret, so no cache may keep them; one with an ETag may be kept by
-the client alone, who asks again each time. What an answer sets itself stays (`api.docs` has a policy of its
-own). Strict-Transport-Security is left to whatever ends TLS before this service: only that knows of TLS.
+Responses are private data, and some contain secrets, so no cache may store them. One with an ETag
+may be cached by the client, which revalidates it each time. Headers that a response sets itself
+stay (`api.docs` has a policy of its own). Strict-Transport-Security is left to the proxy that ends
+TLS in front of this service.
 """
 
 Headers = list[tuple[bytes, bytes]]
@@ -18,7 +19,9 @@ _TAGGED = (*_ALWAYS, (b"cache-control", b"private, no-cache"))
 
 
 def secured(headers: Headers) -> Headers:
-    """An answer's headers (names in lower case) with those for safety that it has not set itself."""
+    """Return a response's headers (names in lower case), adding security headers it does
+    not set.
+    """
     names = {name for name, _ in headers}
     added = _TAGGED if b"etag" in names else _PLAIN
     return [*headers, *(pair for pair in added if pair[0] not in names)]

@@ -1,6 +1,6 @@
-"""Work that is long and heavy: a little at once in a process, of each owner one, and nobody else waits for it.
+"""Long, heavy work: a limited number at once per process, one per owner, in fair order.
 
-Waiting costs no thread, so that the threads which answer everything else stay free.
+Waiting occupies no thread, so the threads that answer other requests stay free.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class HeavyWork:
     """Work in threads of its own, in turns between owners.
 
     Args:
-        most: that may be done at once.
+        most: maximum number of calls that run at once.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,9 +26,11 @@ class HeavyWork:
         self._threads = CapacityLimiter(most)
 
     async def run(self, owner: str, work: Callable[[], T]) -> T:
-        """The result of `work`, done in a thread when it is this owner's turn; raises what it raises."""
+        """Run `work` in a thread when it is this owner's turn; return its result or raise its
+        exception.
+        """
         pause()
         async with self._turns.turn(owner):
-            done = await to_thread.run_sync(work, limiter=self._threads)
+            result = await to_thread.run_sync(work, limiter=self._threads)
         await resume()
-        return done
+        return result

@@ -1,4 +1,4 @@
-"""Writes down when keys and sessions were last used: now and then, for all of them at once, off the request's path."""
+"""Last use of keys and sessions, written to the database periodically and outside of requests."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ PERIOD_S = 30.0
 
 
 class KeyUse:
-    """A background task for the life of the application."""
+    """A background task that runs as long as the application."""
 
     def __init__(self, db: Database, access: Access) -> None:
         self._db = db
@@ -46,11 +46,11 @@ class KeyUse:
 
     async def _write(self) -> None:
         used, self._access.used = self._access.used, {}
-        seen, self._access.seen = self._access.seen, {}
-        if not used and not seen:
+        last_requests, self._access.seen = self._access.seen, {}
+        if not used and not last_requests:
             return
         try:
-            await to_thread.run_sync(_note, self._db, used, seen)
+            await to_thread.run_sync(_note, self._db, used, last_requests)
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 

@@ -1,9 +1,10 @@
-"""A key that ends, ends what it has begun: a look at it while a body comes and while an answer goes.
+"""Repeated authentication during a transfer: a key that ends also ends its uploads and downloads.
 
-Without it a key that is revoked or expires in the middle of a transfer would have the rest of it. Every `LOOK_S`
-seconds of a transfer the key is read again. In mid-upload the answer is then a 401, and nothing of this body is kept;
-in mid-download the connection is cut, since the head of the answer has gone. What a request changes is checked once
-more in its own transaction (`core.requests.actor.require_valid_key`).
+Otherwise a key that is revoked or expires during a transfer could still complete it. The key is
+read again every `LOOK_S` seconds of a transfer. An upload is then answered with 401 and nothing of
+its body is kept. A download is cut off, since the head of its response has been sent. Requests that
+change something check the key once more in their own transaction
+(`core.requests.actor.require_valid_key`).
 """
 
 import asyncio
@@ -14,15 +15,15 @@ from api.access import Access
 from core.errors import Unavailable
 
 LOOK_S = 2.0
-"""Seconds of a transfer between two looks at its key."""
+"""Seconds of a transfer between two checks of its key."""
 
 
 class KeyWatch:
-    """Looks at the key of one request. For one event loop.
+    """Checks the key of one request during its transfer. For one event loop.
 
     Args:
-        access: who may come in.
-        scope: of the request.
+        access: authenticates requests.
+        scope: ASGI scope of the request.
     """
 
     def __init__(self, access: Access, scope: Scope) -> None:
@@ -32,7 +33,9 @@ class KeyWatch:
         self._next = self._now() + LOOK_S
 
     async def look(self) -> None:
-        """Look at the key, if the last look was long ago. In an outage of the database the transfer goes on.
+        """Check the key if the last check is `LOOK_S` seconds ago.
+
+        In an outage of the database the transfer continues.
 
         Raises:
             NotAuthenticated: the key or the session has ended.
@@ -46,7 +49,7 @@ class KeyWatch:
             return
 
     def receiving(self, receive: Receive) -> Receive:
-        """A `receive` that looks before it hands over a piece of a body."""
+        """Return a `receive` that checks the key before it returns a piece of a body."""
 
         async def watched() -> Message:
             message = await receive()
@@ -57,7 +60,7 @@ class KeyWatch:
         return watched
 
     def sending(self, send: Send) -> Send:
-        """A `send` that looks before it passes on a piece of an answer that goes on."""
+        """Return a `send` that checks the key before each piece of an unfinished response."""
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.body" and message.get("more_body", False):

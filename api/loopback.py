@@ -1,4 +1,4 @@
-"""What names this machine itself, and the headers of a request before the framework has looked at it."""
+"""Loopback hosts and addresses, and raw request headers before the framework has parsed them."""
 
 import ipaddress
 import re
@@ -9,7 +9,7 @@ from core.errors import NotAllowed
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first header of that name (in lower case); None: there is none."""
+    """Return the first header with this name (in lower case), or None."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value).decode("latin-1")
@@ -17,13 +17,13 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def host_name(scope: Scope) -> str:
-    """The host that a request names, without its port."""
+    """Return the host in a request's Host header, without its port."""
     host = header(scope, b"host") or ""
     return host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address names this machine itself."""
+    """Return True if a host name or address refers to this machine itself."""
     if host.lower() == "localhost":
         return True
     try:
@@ -33,10 +33,10 @@ def is_loopback(host: str) -> bool:
 
 
 def require_loopback(scope: Scope) -> None:
-    """Refuse a request that did not come in by a loopback address and name.
+    """Refuse a request that did not arrive at a loopback address and host name.
 
     Raises:
-        NotAllowed: it did not.
+        NotAllowed: the address or the host name is not a loopback one.
     """
     server = scope.get("server") or ("", None)
     if not is_loopback(host_name(scope)) or not is_loopback(server[0]):

@@ -1,7 +1,7 @@
-"""How long requests take, by route template, and what the database says: the page that Prometheus reads.
+"""Prometheus metrics: request durations by route template, and gauges from the database.
 
-Counts and times are of the processes that `core.telemetry` sums over. Gauges come from the database at
-scrape time and are the same in every process: take their maximum.
+Counts and times are summed over the processes of `core.telemetry`. Gauges are read from the
+database at scrape time and are the same in every process: take their maximum.
 """
 
 import os
@@ -21,14 +21,14 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def page(metrics: QueueMetrics, version: str) -> bytes:
-    """The whole page in Prometheus's text format."""
+    """Return the whole page in Prometheus's text format."""
     gauges = CollectorRegistry()
     gauges.register(_Gauges(metrics, version))
     return generate_latest(gauges) + telemetry.page()
 
 
 class Latency:
-    """Pure ASGI middleware: observes every HTTP request under its route's template."""
+    """Pure ASGI middleware that measures every HTTP request under its route's template."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -41,7 +41,7 @@ class Latency:
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # The path itself never: it would make a time series per object.
+                # Never label by the path itself: it would create a time series per object.
                 route = getattr(scope.get("route"), "path", "none")
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 seconds = time.perf_counter() - began
@@ -53,7 +53,7 @@ class Latency:
 
 @cache
 def _histogram(method: str, route: str, status: int) -> Histogram:
-    """Return the histogram of these labels, of which there are few; finding one by its labels takes a lock."""
+    """Return the histogram with these labels, cached because looking it up takes a lock."""
     return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 
 
@@ -63,7 +63,7 @@ class _Gauges(Collector):
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
-        """The database's figures as gauges."""
+        """Yield the database's figures as gauges."""
         now = self._metrics
         jobs = GaugeMetricFamily("perennial_jobs", "Jobs by state.", labels=["state"])
         for state, count in now.jobs.items():

@@ -1,7 +1,7 @@
-"""The OpenAPI document: FastAPI's, completed with what every route can answer.
+"""The OpenAPI document: FastAPI's, completed with the responses that every route can give.
 
-The guard and the boundary answer for all routes (401, 403, 422, 500, 503, 507 …), so they are described here
-once, and not by each handler.
+The guard and the boundary respond for all routes (401, 403, 422, 500, 503, 507 …). Those responses
+are described here once instead of by each handler.
 """
 
 from typing import Any, TypedDict
@@ -23,12 +23,12 @@ Send `Authorization: Bearer pk_…`. Errors are `application/problem+json` (RFC 
 with `Location` and `Retry-After`."""
 
 NAMED: dict[str, type] = {"Problem": Problem, "FromUpload": FromUpload}
-"""Shapes that no route declares and descriptions name."""
+"""Schemas that no route declares and that descriptions mention."""
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The document of this app, made at first use."""
+    """Return the document of this app, built at first use."""
     if app.openapi_schema is None:
         for route in app.routes:
             if isinstance(route, DescribedRoute):
@@ -40,8 +40,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas = components.setdefault("schemas", {})
         for name, shape in NAMED.items():
             schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
-            for part, found in schema.pop("$defs", {}).items():
-                schemas.setdefault(part, found)
+            for part, definition in schema.pop("$defs", {}).items():
+                schemas.setdefault(part, definition)
             schemas[name] = schema
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
@@ -52,14 +52,14 @@ def describe(app: FastAPI) -> dict[str, Any]:
             for method, operation in operations.items():
                 if method in METHODS:
                     _complete(path, operation)
-                    said = operation["operationId"]
-                    operation["operationId"] = OPERATIONS.get((method.upper(), path), said)
+                    default_id = operation["operationId"]
+                    operation["operationId"] = OPERATIONS.get((method.upper(), path), default_id)
         app.openapi_schema = document
     return app.openapi_schema
 
 
 class _Operation(TypedDict, total=False):
-    """What a path does by one method, as far as it is completed here."""
+    """The parts of an OpenAPI operation that are completed here."""
 
     responses: dict[str, JsonValue]
     security: list[dict[str, list[str]]]
@@ -68,7 +68,7 @@ class _Operation(TypedDict, total=False):
 
 
 def _complete(path: str, operation: _Operation) -> None:
-    answers = operation["responses"]
+    responses = operation["responses"]
     statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:
         operation["security"] = [{"key": []}]
@@ -76,13 +76,14 @@ def _complete(path: str, operation: _Operation) -> None:
     if "{" in path:
         statuses.add(404)
     if "{model}" in path or any(one["name"] == "model" for one in operation.get("parameters", [])):
-        statuses.add(409)  # an administrator's name that several owners have
+        # An administrator's model name may be ambiguous: several owners can use it.
+        statuses.add(409)
     if "requestBody" in operation:
         statuses |= {408, 413, 415}
-    elif "422" in answers and "HTTPValidationError" in str(answers["422"]):
-        del answers["422"]
-    if "HTTPValidationError" in str(answers.get("422")):
-        del answers["422"]
+    elif "422" in responses and "HTTPValidationError" in str(responses["422"]):
+        del responses["422"]
+    if "HTTPValidationError" in str(responses.get("422")):
+        del responses["422"]
     for status in statuses:
-        answers.setdefault(str(status), described(status))
-    operation["responses"] = dict(sorted(answers.items()))
+        responses.setdefault(str(status), described(status))
+    operation["responses"] = dict(sorted(responses.items()))

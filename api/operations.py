@@ -1,6 +1,6 @@
-"""Names of the API's operations in its OpenAPI document, of which generators make the names of functions and types.
+"""Operation ids of the OpenAPI document, from which client generators derive function names.
 
-A name is a verb and a noun, and it stays: a route that moves or whose function is renamed keeps it.
+An id is a verb and a noun and is stable: it stays when a route moves or its function is renamed.
 """
 
 OPERATIONS: dict[tuple[str, str], str] = {
@@ -88,4 +88,4 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/v1/webhooks/{webhook}/deliveries/{delivery}"): "get_delivery",
     ("POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver"): "redeliver_delivery",
 }
-"""By method and path."""
+"""Operation ids by method and path."""

@@ -1,6 +1,7 @@
-"""Limits of keys of scope predict, asked of the database (`core.requests.predict_keys`) before a body is read.
+"""Limits of keys of scope predict, read from the database before a request's body is read.
 
-A key that has nothing left is remembered until it has, so that who goes on asking costs the database nothing.
+See `core.requests.predict_keys`. A key that has used up its limit is cached until it has quota
+again, so that its further requests cost the database nothing.
 """
 
 import math
@@ -13,7 +14,7 @@ from core.errors import TooManyRequests
 from core.requests import predict_keys
 
 REMEMBER_S = 60.0
-"""So long at most: what a key may take may be counted otherwise by then."""
+"""Maximum seconds to cache a refusal, since the limit may be changed meanwhile."""
 MAX_REMEMBERED = 10_000
 
 
@@ -23,13 +24,15 @@ class PredictLimits:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._refused: dict[str, tuple[str, float, float]] = {}
-        """Key → why, when it has something again, and until when that is believed."""
+        """Key id → reason, time when the key has quota again, and time until which to trust
+        that.
+        """
 
     async def take_request(self, key_id: str) -> None:
         """Count a request and its first image.
 
         Raises:
-            TooManyRequests: the key has nothing left; `retry_after_s` says when it has.
+            TooManyRequests: the key has used up its limit; `retry_after_s` says when it may retry.
         """
         why, at, until = self._refused.get(key_id, ("", 0.0, 0.0))
         now = monotonic()
@@ -39,6 +42,7 @@ class PredictLimits:
         try:
             await to_thread.run_sync(lambda: predict_keys.take(self._db, key_id, 1, is_request=True))
         except TooManyRequests as error:
+            # Clearing all entries bounds memory; the database refuses these keys again.
             if len(self._refused) >= MAX_REMEMBERED:
                 self._refused.clear()
             at = now + float(error.retry_after_s or 1)
@@ -46,6 +50,8 @@ class PredictLimits:
             raise
 
     async def take_images(self, key_id: str, images: int) -> None:
-        """Count the further images of a request. Raises TooManyRequests."""
+        """Count the further images of a request. Raises TooManyRequests if they exceed the
+        limit.
+        """
         if images > 0:
             await to_thread.run_sync(lambda: predict_keys.take(self._db, key_id, images, is_request=False))

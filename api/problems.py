@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problems: one shape for everything that can go wrong.
+"""Errors as RFC 9457 problems: one format for everything that can go wrong.
 
-Typed errors of core carry their own code and status; the framework's errors (no such path, wrong method,
-failed validation) and everything unexpected are brought into the same shape here.
+Typed errors of core carry their own code and status. Errors of the framework (no such path, wrong
+method, failed validation) and unexpected errors are converted to the same format here.
 """
 
 import json
@@ -46,7 +46,7 @@ def problem(
     errors: Sequence[Mapping[str, str]] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The JSON bytes of a problem; a key that was sent in a wrong place is not repeated."""
+    """Return the JSON bytes of a problem; a key sent in the wrong place is masked."""
     body = {
         **(extra or {}),
         "type": f"/problems/{code}",
@@ -59,7 +59,7 @@ def problem(
 
 
 def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body for a typed error."""
+    """Return status, headers and body for a typed error."""
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -73,7 +73,7 @@ def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
 
 
 def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body for an error of HTTP itself."""
+    """Return status, headers and body for an HTTP error without a typed error."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -84,19 +84,19 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
-    """For a route's `responses=`: these statuses as problems.
+    """Return these statuses as problems, for a route's `responses=`.
 
-    What every route can answer (401, 403, 422, 500, 503, 507, and 404, 400, 413, 415 where there are path
-    parameters or a body) is added by `api.openapi`; name only what is special, such as 409.
+    `api.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
+    404, 400, 413, 415 for path parameters or a body. Name only special ones, such as 409.
     """
     return {status: described(status) for status in statuses}
 
 
 def described(status: int) -> dict[str, JsonValue]:
-    """The OpenAPI response object of a problem."""
+    """Return the OpenAPI response object of a problem."""
     try:
         phrase = HTTPStatus(status).phrase
-    except ValueError:  # a status of tus
+    except ValueError:  # a status that only tus defines
         phrase = "Refused"
     return {
         "description": phrase,

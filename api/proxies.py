@@ -1,7 +1,8 @@
-"""Whose request it is: the address that connects, or the client that a trusted proxy names.
+"""The client of a request: the connecting address, or the client that a trusted proxy names.
 
-Anybody can write X-Forwarded-For. Each proxy adds the address that came to it at the end, so the list is read from
-there, and only as far as those who wrote it are trusted (`PERENNIAL_TRUSTED_PROXIES`).
+Anyone can write X-Forwarded-For. Each proxy appends the address that connected to it. The list is
+therefore read from the end, and only as far as its writers are trusted
+(`PERENNIAL_TRUSTED_PROXIES`).
 """
 
 import ipaddress
@@ -10,19 +11,19 @@ from functools import lru_cache
 
 MAX_HOPS = 16
 _LITERAL = 64
-"""Characters that are kept of a hop that is no address, such as `unknown`."""
+"""Maximum characters kept of a hop that is not an address, such as `unknown`."""
 _IPV6_PREFIX = 64
-"""Bits of an IPv6 address that are counted: whoever has one address has all that begin like it."""
+"""Bits of an IPv6 address that identify a client, who usually controls the whole /64 network."""
 
 
 class Proxies:
-    """The proxies before the service.
+    """The trusted proxies in front of the service.
 
     Args:
         trusted: addresses and networks, separated by commas; empty: none.
 
     Raises:
-        ValueError: one of them is neither.
+        ValueError: one of them is neither an address nor a network.
     """
 
     def __init__(self, trusted: str) -> None:
@@ -30,35 +31,35 @@ class Proxies:
         self._networks = [ipaddress.ip_network(part, strict=False) for part in parts if part]
 
     def trusts(self, address: str) -> bool:
-        """Whether an address is one of theirs."""
+        """Return True if the address belongs to a trusted proxy."""
         if not self._networks:
             return False
         parsed = _parsed(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def client(self, forwarded: Iterable[bytes]) -> str | None:
-        """The nearest address that is not trusted.
+        """Return the nearest address that is not trusted.
 
         Args:
-            forwarded: values of X-Forwarded-For in their order, of a request that a trusted proxy sent.
+            forwarded: values of X-Forwarded-For in order, from a request that a trusted proxy sent.
 
         Returns:
-            None where a proxy asks for itself, or for others that are trusted.
+            The address, or None if all hops are trusted or the header is empty.
         """
-        rest = b",".join(forwarded).decode("latin-1")
+        remaining = b",".join(forwarded).decode("latin-1")
         for _ in range(MAX_HOPS):
-            rest, _, hop = rest.rpartition(",")
+            remaining, _, hop = remaining.rpartition(",")
             address = _without_port(hop.strip())
             if address and not self.trusts(address):
                 return address if _parsed(address) is not None else address[:_LITERAL]
-            if not rest:
+            if not remaining:
                 break
         return None
 
 
 @lru_cache(4096)
 def counted(address: str) -> str:
-    """Under what an address is counted: IPv6 by its network, IPv4 in IPv6 as IPv4."""
+    """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parsed(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed.packed, _IPV6_PREFIX), strict=False))
@@ -76,7 +77,10 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def _without_port(hop: str) -> str:
-    """`192.0.2.1:99` and `[2001:db8::1]:99` have a port; `2001:db8::1` has none."""
+    """Return a hop without its port.
+
+    `192.0.2.1:99` and `[2001:db8::1]:99` have a port; `2001:db8::1` has none.
+    """
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop

@@ -1,8 +1,9 @@
-"""How many requests an owner may make: a token bucket, in Redis where there is a broker.
+"""Rate limit of an owner's requests: a token bucket, in Redis where there is a broker.
 
-A bucket fills at `PERENNIAL_MAX_REQUESTS_PER_S` and holds `BURST_S` seconds' worth. In Redis it is shared by
-all API processes (`api.shared_buckets`); without a broker, and while Redis does not answer, each process counts for
-itself. A silent Redis costs one request a quarter of a second, then nobody asks it for `AWAY_S`.
+A bucket refills at `PERENNIAL_MAX_REQUESTS_PER_S` and holds `BURST_S` seconds' worth. In Redis it
+is shared by all API processes (`api.shared_buckets`). Without a broker, and while Redis does not
+answer, each process counts on its own. An unresponsive Redis delays one request by a quarter of a
+second; it is not asked again for `AWAY_S` seconds.
 """
 
 import math
@@ -21,17 +22,19 @@ MAX_REMEMBERED = 10_000
 
 
 class Buckets(Protocol):
-    """Buckets that processes share: `api.shared_buckets`."""
+    """Token buckets shared between processes: `api.shared_buckets`."""
 
     async def take(self, owner: str, per_s: float, capacity: float) -> float:
-        """Seconds until there is a token; 0: it is taken. Raises: Unavailable."""
+        """Take a token; return 0, or the seconds until there is one. Raises Unavailable in an
+        outage.
+        """
 
     async def close(self) -> None:
         """Close the connections."""
 
 
 class Rate:
-    """The buckets of all owners.
+    """The token buckets of all owners.
 
     Args:
         per_s: requests per second that one owner may make; above 0.
@@ -41,11 +44,12 @@ class Rate:
     def __init__(self, per_s: float, broker_url: str = "") -> None:
         self.per_s = per_s
         self.capacity = max(1.0, per_s * BURST_S)
-        self._buckets: dict[str, tuple[float, float]] = {}  # owner → tokens, at
+        self._buckets: dict[str, tuple[float, float]] = {}  # owner → (tokens, time)
         self._away_until = 0.0
         self._shared: Buckets | None = None
         if broker_url:
-            from api.shared_buckets import SharedBuckets  # redis: not for the embedded service
+            # Imported here because the embedded service runs without redis.
+            from api.shared_buckets import SharedBuckets
 
             self._shared = SharedBuckets(broker_url)
 
@@ -53,7 +57,7 @@ class Rate:
         """Count one request of an owner.
 
         Raises:
-            TooManyRequests: the bucket is empty; `retry_after_s` says when it is not.
+            TooManyRequests: the bucket is empty; `retry_after_s` says when to retry.
         """
         wait = None
         if self._shared is not None and monotonic() >= self._away_until:
@@ -77,16 +81,18 @@ class Rate:
             return await buckets.take(owner, self.per_s, self.capacity)
         except Unavailable as error:
             now = monotonic()
-            if now >= self._away_until:  # of the requests that waited, one tells
+            # Of all requests that waited for Redis, log only the first.
+            if now >= self._away_until:
                 log.warning("each process counts requests for itself", error=error.detail)
             self._away_until = now + AWAY_S
             return None
 
     def _own(self, owner: str) -> float:
-        """Seconds until this process's bucket has a token, 0 when it had one."""
+        """Take a token of this process's bucket; return 0, or the seconds until there is one."""
         now = monotonic()
         tokens, at = self._buckets.get(owner, (self.capacity, now))
         tokens = min(self.capacity, tokens + (now - at) * self.per_s)
+        # Clearing all buckets bounds memory; it grants each owner at most one more burst.
         if len(self._buckets) >= MAX_REMEMBERED and owner not in self._buckets:
             self._buckets.clear()
         self._buckets[owner] = (tokens - 1 if tokens >= 1 else tokens, now)

@@ -1,10 +1,13 @@
-"""The cookie of somebody who has logged in, and from where it counts.
+"""The session cookie, and the requests for which it counts.
 
-A browser sends a cookie with requests of any page, so it counts only where the browser itself says that the
-request comes from a page of this service, or that a person typed the address. What changes something must
-also name this service as its origin. The cookie is for this host alone (`__Host-`) and travels by TLS. On a loopback
-address there need be none; since browsers send a cookie to all ports of a host, its name there holds the port, so that
-two services on one machine do not log each other out. The token counts only at the host and port where it was given.
+A browser sends a cookie with requests of any page. It counts only if the browser itself declares
+that the request comes from a page of this service, or that a person typed the address. Requests
+that change something must also name this service as their origin.
+
+The cookie is for this host alone (`__Host-`) and requires TLS, except on a loopback address.
+Browsers send a cookie to all ports of a host, so the loopback cookie's name contains the port: two
+services on one machine do not log each other out. The token is valid only at the host and port that
+issued it.
 """
 
 from starlette.requests import Request
@@ -21,55 +24,58 @@ _READS = frozenset({"GET", "HEAD"})
 
 
 def token(scope: Scope) -> str | None:
-    """The token in the cookie of a request, with host and port; None: there is no cookie.
+    """Return the token in a request's cookie, bound to host and port, or None without a cookie.
 
     Raises:
-        NotAllowed: there is one, and the request is not of a page of this service.
+        NotAllowed: there is a cookie, and the request does not come from a page of this service.
     """
     cookies = _cookies(scope)
-    found = cookies.get(SECURE) or (
+    cookie = cookies.get(SECURE) or (
         cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
     )
-    if not found:
+    if not cookie:
         return None
     require_own(scope)
-    return at(found, place(scope))
+    return at(cookie, place(scope))
 
 
 def place(scope: Scope) -> str:
-    """Host and port, as a request names them."""
+    """Return host and port as a request names them."""
     return header(scope, b"host") or ""
 
 
 def loopback_name(scope: Scope) -> str:
-    """Name of the cookie under http on a loopback address: that of the service at the port that a request names."""
+    """Return the cookie's name under http on a loopback address, which contains the
+    request's port.
+    """
     port = place(scope).removeprefix(host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
 
 
 def require_own(scope: Scope) -> None:
-    """Refuse a request that the browser does not call one of this service's own pages.
+    """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:
-        NotAllowed: it is another site's, or the browser does not say; or it changes something and has another
-        origin.
+        NotAllowed: it comes from another site, the browser does not say, or it changes something
+            and names another origin.
     """
     site = header(scope, b"sec-fetch-site") or ""
-    reads = scope["method"] in _READS
-    if site != "same-origin" and not (site == "none" and reads):
+    is_read = scope["method"] in _READS
+    # "none" means that a person typed the address or followed a bookmark.
+    if site != "same-origin" and not (site == "none" and is_read):
         raise NotAllowed(
             "Who is logged in is asked only by this service's own pages, and the browser does not say that this"
             " request is theirs. Open the page itself; a program sends `Authorization: Bearer pk_…`."
         )
-    if not reads:
+    if not is_read:
         require_own_origin(scope)
 
 
 def require_own_origin(scope: Scope) -> None:
-    """Refuse what a page of another origin sends.
+    """Refuse a request sent by a page of another origin.
 
     Raises:
-        NotAllowed: `Origin` is missing, or is another.
+        NotAllowed: `Origin` is missing or differs from the Host header.
     """
     origin, host = header(scope, b"origin") or "", header(scope, b"host") or ""
     if not host or origin.partition("://")[2] != host:
@@ -80,10 +86,10 @@ def require_own_origin(scope: Scope) -> None:
 
 
 def refuse_foreign(scope: Scope) -> None:
-    """Refuse what a browser calls another site's request, where nobody has to log in.
+    """Refuse changes requested by another site while authentication is off.
 
     Raises:
-        NotAllowed: it would change something.
+        NotAllowed: a browser marks the request as another site's, and it would change something.
     """
     site = header(scope, b"sec-fetch-site") or ""
     if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
@@ -91,30 +97,33 @@ def refuse_foreign(scope: Scope) -> None:
 
 
 def keep(request: Request, response: Response, made: str) -> None:
-    """Put the token in the browser.
+    """Set the session cookie in a response.
 
     Raises:
-        NotAllowed: by http, from another machine: anybody between could take it.
+        NotAllowed: the request uses http from another machine, so others could read the token.
     """
-    secure = request.headers.get("origin", "").startswith("https://")
-    if not secure and not is_loopback(host_name(request.scope)):
+    is_secure = request.headers.get("origin", "").startswith("https://")
+    if not is_secure and not is_loopback(host_name(request.scope)):
         raise NotAllowed(
             "Logging in by http would show your key to everybody on the way. Open this page by https, or on the"
             " machine itself by http://127.0.0.1."
         )
-    name = SECURE if secure else loopback_name(request.scope)
+    name = SECURE if is_secure else loopback_name(request.scope)
     response.set_cookie(
-        name, made, max_age=int(LIFE_S), path="/", secure=secure, httponly=True, samesite="strict"
+        name, made, max_age=int(LIFE_S), path="/", secure=is_secure, httponly=True, samesite="strict"
     )
 
 
 def forget(request: Request, response: Response) -> None:
-    """Take the token out of the browser."""
+    """Delete the session cookie in a response."""
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
     response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
 
 
 def _cookies(scope: Scope) -> dict[str, str]:
-    """The cookies of a request. Others of the same host may hold anything, which SimpleCookie stops at."""
+    """Return the cookies of a request.
+
+    Other cookies of the same host may contain characters that make SimpleCookie stop.
+    """
     pairs = (part.strip().partition("=") for part in (header(scope, b"cookie") or "").split(";"))
     return {name: value for name, _, value in pairs}

@@ -1,4 +1,7 @@
-"""The buckets of `api.rate` in the Redis that API processes share: one round trip, an atomic script, Redis's clock."""
+"""The token buckets of `api.rate` in the Redis that API processes share.
+
+An atomic script takes a token in one round trip, by Redis's clock.
+"""
 
 import asyncio
 
@@ -13,7 +16,7 @@ TIMEOUT_S = 0.25
 CONNECTIONS = 8
 PREFIX = "perennial:rate:"
 
-# KEYS[1] bucket; ARGV rate, capacity. Returns 0, or milliseconds until there is a token.
+# KEYS[1]: bucket; ARGV: rate, capacity. Returns 0, or milliseconds until there is a token.
 _SCRIPT = """
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
@@ -30,7 +33,7 @@ return wait
 
 
 class SharedBuckets:
-    """The buckets of all owners, counted by all processes together."""
+    """The token buckets of all owners, counted by all processes together."""
 
     def __init__(self, broker_url: str) -> None:
         pool = BlockingConnectionPool.from_url(
@@ -45,17 +48,17 @@ class SharedBuckets:
         self._script = self._redis.register_script(_SCRIPT)
 
     async def take(self, owner: str, per_s: float, capacity: float) -> float:
-        """Seconds until the owner's bucket has a token; 0: it had one, and it is taken.
+        """Take a token of the owner's bucket; return 0, or the seconds until there is one.
 
         Raises:
             Unavailable: Redis does not answer within `TIMEOUT_S` seconds.
         """
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                waited = await self._script(keys=[PREFIX + owner], args=[per_s, capacity])
+                wait_ms = await self._script(keys=[PREFIX + owner], args=[per_s, capacity])
         except (RedisError, OSError, TimeoutError) as error:
             raise Unavailable(f"Redis does not answer ({type(error).__name__}).") from error
-        return float(waited) / 1000
+        return float(wait_ms) / 1000
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,8 @@
-"""The files that pages load: `/static/<sha8>/<name>`, for anybody, and for ever.
+"""Static files of the pages: `/static/<sha8>/<name>`, public and cached indefinitely.
 
-The digest is of all files together, so that one may name another by a relative path. An address therefore
-never means other bytes, and a browser asks for it once. Who asks with an older digest, from a page of the
-release before, gets the file of now.
+The digest covers all files together, so that one may refer to another by a relative path. A URL
+therefore always means the same bytes, and a browser requests it once. A page of an older release
+that uses an older digest gets the current file.
 """
 
 import hashlib
@@ -20,17 +20,21 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Files of other kinds are not served."""
+"""Media types of served files by suffix; other files are not served."""
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def add_static_files(app: FastAPI) -> None:
-    """Serve the files; they hold nothing of anybody's, so no key is asked for."""
+    """Serve the static files without a key; they contain no private data."""
     app.add_route("/static/{digest}/{name:path}", _file, include_in_schema=False)
 
 
 def address(name: str, root: str = "") -> str:
-    """Where a file is, after the path `root` that comes before all of the service's."""
+    """Return the URL path of a static file below the prefix `root`.
+
+    Raises:
+        KeyError: there is no such file.
+    """
     if name not in _files()[1]:
         raise KeyError(f"There is no static file {name!r}.")
     return f"{root}/static/{_files()[0]}/{name}"
@@ -41,19 +45,19 @@ async def _file(request: Request) -> Response:
     path = files.get(request.path_params["name"])
     if path is None:
         raise HTTPException(404)
-    kept = _FOR_EVER if request.path_params["digest"] == digest else "no-cache"
-    return FileResponse(path, headers={"Cache-Control": kept}, media_type=TYPES[path.suffix])
+    cache_control = _FOR_EVER if request.path_params["digest"] == digest else "no-cache"
+    return FileResponse(path, headers={"Cache-Control": cache_control}, media_type=TYPES[path.suffix])
 
 
 @cache
 def _files() -> tuple[str, dict[str, Path]]:
-    """The first 8 digits of the sha256 of all files, and the files by name."""
+    """Return the first 8 hex digits of the SHA-256 of all files, and the files by name."""
     files = {
         path.relative_to(FOLDER).as_posix(): path
         for path in sorted(FOLDER.rglob("*"))
         if path.suffix in TYPES
     }
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, path in files.items():
-        found.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return found.hexdigest()[:8], files
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:8], files

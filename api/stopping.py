@@ -1,7 +1,8 @@
-"""Knows when the server is asked to stop, so that endless answers can end by themselves.
+"""Notification that the server is stopping, so that endless responses can end in time.
 
-The server waits for open answers before it tells the application; an event stream would hold it up. So
-the signal is noticed here too, and handed on to the server's own handler.
+The server waits for open responses before it notifies the application, so an event stream would
+delay the shutdown. The signal is therefore also handled here, and passed on to the server's own
+handler.
 """
 
 import asyncio
@@ -11,14 +12,16 @@ from types import FrameType
 
 
 class Stopping:
-    """A flag that rises with SIGTERM or SIGINT."""
+    """A flag that is set by SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self._event: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def listen(self) -> None:
-        """Start to notice signals; call it on the event loop, after the server has set its handlers."""
+        """Start handling signals; call it on the event loop, after the server has set its
+        handlers.
+        """
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
@@ -38,17 +41,17 @@ class Stopping:
         signal.signal(number, handler)
 
     def set(self) -> None:
-        """Say that the server stops."""
+        """Set the flag."""
         if self._event is not None:
             self._event.set()
 
     @property
     def is_set(self) -> bool:
-        """Whether the server stops."""
+        """True once the server is stopping."""
         return self._event is not None and self._event.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait at most so long; return whether the server stops."""
+        """Wait at most this many seconds; return True if the server is stopping."""
         assert self._event is not None
         try:
             async with asyncio.timeout(seconds):

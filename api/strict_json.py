@@ -1,7 +1,8 @@
-"""JSON as strictly as the standard has it, and as the database can keep it.
+"""Strict JSON parsing that accepts only what the standard allows and the database can store.
 
-Python's parser takes NaN, repeated names, numbers of any size and lone surrogates; PostgreSQL keeps no NUL
-in text and no integer beyond 64 bits. All of these are refused here, once, for every body and header.
+Python's parser accepts NaN, repeated names, numbers of any size and lone surrogates. PostgreSQL
+stores no NUL in text and no integer beyond 64 bits. All of these are refused here for every body
+and header.
 """
 
 import json
@@ -15,10 +16,13 @@ MAX_DEPTH = 64
 
 
 def parse(data: bytes, what: str = "The body") -> Any:
-    """The value of a JSON text in UTF-8.
+    """Parse a JSON text in UTF-8.
+
+    Args:
+        what: subject of the error messages.
 
     Raises:
-        Invalid: not UTF-8, not JSON, or JSON that cannot be kept as it is.
+        Invalid: it is not UTF-8, not JSON, or contains values that cannot be stored.
     """
     try:
         text = data.decode("utf-8")
@@ -44,7 +48,7 @@ def parse(data: bytes, what: str = "The body") -> Any:
 
 
 def fit_text(text: str) -> bool:
-    """Whether a string can be kept in UTF-8 and in PostgreSQL."""
+    """Return True if a string can be encoded in UTF-8 and stored in PostgreSQL."""
     if "\0" in text:
         return False
     try:
@@ -54,7 +58,7 @@ def fit_text(text: str) -> bool:
 
 
 class _Unfit(ValueError):
-    """JSON that parses but cannot be kept."""
+    """JSON that parses but cannot be stored."""
 
 
 def _constant(name: str) -> NoReturn:
@@ -62,6 +66,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
+    # Check the length first: converting very long digit strings takes quadratic time.
     if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
         raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
     return value
@@ -77,8 +82,8 @@ def _float(digits: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        seen: set[str] = set()
-        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        earlier_names: set[str] = set()
+        twice = next(k for k, _ in pairs if k in earlier_names or earlier_names.add(k))  # type: ignore[func-returns-value]
         raise _Unfit(f"the name {twice[:60]!r} appears twice in one object")
     return value
 

@@ -1,8 +1,9 @@
-"""Turns at something that serves one request at a time, such as a helper process, fair between owners.
+"""Fair turns between owners at things that serve one request at a time, such as helper processes.
 
-Who has the fewest turns is next, and of these who was served longest ago: one owner's requests, however many, cost
-another's the turn that is under way at most. Where owners may have several turns, those are what nobody else waits for.
-Within an owner the order is that of arrival.
+The owner with the fewest turns is next; among equals, the one served longest ago. An owner's
+requests, however many, therefore delay another owner by at most the turn in progress. Additional
+turns go to an owner only while nobody else waits. Requests of one owner are served in order of
+arrival.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ class Turns(Generic[T]):
     """Things of one kind, each lent to one request at a time. For one event loop.
 
     Args:
-        things: what is lent.
-        most_each: turns that an owner may have at once.
+        things: the things to lend.
+        most_each: maximum number of turns that an owner may have at once.
     """
 
     def __init__(self, things: Iterable[T], most_each: int = 1) -> None:
@@ -28,27 +29,30 @@ class Turns(Generic[T]):
         self._waiting: dict[str, deque[asyncio.Future[T]]] = {}
         self._held: Counter[str] = Counter()
         self._served: dict[str, int] = {}
-        """Owner → when last served, as a count; of those alone that wait or were served while somebody waited."""
+        """Owner → counter value when last served; only owners that wait, or were served during a
+        wait.
+        """
         self._count = 0
 
     @asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[T]:
-        """One of the things for the length of the block, when it is the owner's turn."""
-        asked: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(asked)
+        """Lend one of the things for the length of the block, when it is the owner's turn."""
+        granted: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(granted)
         self._lend()
         try:
-            thing = await asked
+            lent = await granted
         except asyncio.CancelledError:
-            if asked.done() and not asked.cancelled():
-                self._give_back(owner, asked.result())
+            if granted.done() and not granted.cancelled():
+                # It was lent before the cancellation arrived: lend it to the next request.
+                self._give_back(owner, granted.result())
             else:
-                self._forget(owner, asked)
+                self._forget(owner, granted)
             raise
         try:
-            yield thing
+            yield lent
         finally:
-            self._give_back(owner, thing)
+            self._give_back(owner, lent)
 
     def _give_back(self, owner: str, thing: T) -> None:
         self._held[owner] -= 1
@@ -63,17 +67,17 @@ class Turns(Generic[T]):
             if not able:
                 break
             owner = min(able, key=lambda each: (self._held[each], self._served.get(each, 0)))
-            asked = self._waiting[owner][0]
-            self._forget(owner, asked)
+            granted = self._waiting[owner][0]
+            self._forget(owner, granted)
             self._held[owner] += 1
             self._count += 1
             self._served[owner] = self._count
-            asked.set_result(self._free.popleft())
+            granted.set_result(self._free.popleft())
         if not self._waiting and not self._held:
             self._served.clear()
 
     def _forget(self, owner: str, asked: "asyncio.Future[T]") -> None:
-        """Take a request out of its owner's queue."""
+        """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
         queue.remove(asked)
         if not queue:

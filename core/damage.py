@@ -194,7 +194,7 @@ def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCo
     if learned is not None:
         ways.append(
             f"roll production back to a version before version {learned[0]} and learn task {learned[1]} again"
-            f" (POST …/tasks/{learned[1]}/relearn, or its batch uploaded again)"
+            f" (POST /v1/models/{version.model_id}/tasks/{learned[1]}/relearn, or its batch uploaded again)"
         )
     said = f"Part {name!r} of version {version.number} is damaged: its stored bytes are not those that were learned."
     return StoreCorrupt(

@@ -14,6 +14,7 @@ EXEMPT = {Path("core/work/imagenet.py"), Path("tools/import_torchvision.py")}
 """Read one checkpoint of a known digest, and torchvision's files: each in a process of its own, with `weights_only`."""
 
 AREAS = (
+    "core.near",
     "core.protocol",
     "core.db",
     "core.store",
@@ -30,19 +31,20 @@ AREAS = (
     "tools",
     "bench",
 )
-SMALL = {"core.protocol", "core.db", "core.store", "core.ingest", "core.recipe", "core"}
+SMALL = {"core.near", "core.protocol", "core.db", "core.store", "core.ingest", "core.recipe", "core"}
 """`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
 ARROWS = {
+    "core.near": {"core.near"},
     "core.protocol": {"core.protocol"},
     "core": {"core", "core.protocol", "core.db"},
     "core.db": {"core", "core.protocol", "core.db"},
     "core.store": {"core", "core.store"},
-    "core.ingest": {"core", "core.protocol", "core.ingest"},
+    "core.ingest": {"core", "core.near", "core.protocol", "core.ingest"},
     "core.recipe": {"core", "core.protocol", "core.recipe"},
     "core.export": {"core", "core.protocol", "core.export"},
     "core.requests": SMALL | {"core.export", "core.requests"},
     "core.work": SMALL | {"core.export", "core.work", "core.learn"},
-    "core.learn": {"core.protocol", "core.learn"},
+    "core.learn": {"core.near", "core.protocol", "core.learn"},
     "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
     "migrations": {"core", "core.db", "core.store", "migrations"},  # a first upgrade also makes the bucket

@@ -15,7 +15,16 @@ from core.learn.catalogue import catalogue
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench")
-OF_STARTS = {"_BLANK_START", "_DRIVE", "_IN_NAMES", "_REFUSED", "_SCHEME_START", "_SELECTOR", "_UPLOAD_START"}
+OF_STARTS = {
+    "_BLANK_START",
+    "_BODY",
+    "_DRIVE",
+    "_IN_NAMES",
+    "_REFUSED",
+    "_SCHEME_START",
+    "_SELECTOR",
+    "_UPLOAD_START",
+}
 """Compiled patterns that are to match the start of a text, or a place in it."""
 USES_RE = re.compile(r"\bre\.|\.match\(")
 BY_PART = {"match", "search", "sub", "split", "findall", "finditer", "compile"}

@@ -3,6 +3,7 @@
     python -m tools.client_sync
 
 `client/perennial/public_address.py` is `core/public_address.py`: which addresses are of the public Internet.
+`client/perennial/steps.py` is `core/steps.py`: the requests that advice names, and the commands that make them.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every verb is written once;
 `waiting.py` and `pages.py` alone are written by hand on both sides. `client/perennial/pack/rules` is
 `core/ingest/rules`, so that a folder is read as the archive of it would be. A test fails while a copy is not what this
@@ -15,7 +16,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
-ADDRESSES, ADDRESSES_COPY = RULES.parents[1] / "public_address.py", PACKAGE / "public_address.py"
+SINGLE = tuple((RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py"))
+"""Modules of the service, and their copies."""
 BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -37,7 +39,8 @@ def main() -> None:
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    ADDRESSES_COPY.write_text(ADDRESSES.read_text())
+    for source, copy in SINGLE:
+        copy.write_text(source.read_text())
     for name, text in copy_rules().items():
         file = RULES_COPY / name
         file.parent.mkdir(parents=True, exist_ok=True)

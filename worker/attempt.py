@@ -5,7 +5,6 @@ rejected, failed, stopped, requeued, released. When the lease is lost nothing is
 database or store is never the job's fault: it does not count as a strike.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -41,6 +40,7 @@ from core.protocol.job_event import (
     ProgressEvent,
 )
 from core.settings import Settings
+from core.steps import Step
 from core.store import Store
 from core.work import claim as claims
 from core.work import duration, progress, uploads
@@ -392,11 +392,12 @@ class Attempt:
         came with."""
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
-        body = json.dumps({"recipe": {**override, "data_report": "warn"}}, ensure_ascii=False)
+        body = {"recipe": {**override, "data_report": "warn"}}
+        as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject(
             DataHeld(
                 f'{found} Nothing was learned, since the recipe says "data_report": "hold". Correct the batch '
-                f"and send it again; or learn it as it is: POST /v1/jobs/{self._claim.job_id}/retry with {body}."
+                f"and send it again; or learn it as it is: {as_it_is}."
             )
         )
 

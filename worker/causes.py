@@ -1,11 +1,11 @@
-"""Why an attempt ended without a result, in words."""
+"""Texts that explain why an attempt ended without a result."""
 
 from core.protocol.job_event import ErrorEvent
 from core.work.kinds.kind import Advice
 
 
 def outgrown(bound: int, advice: Advice) -> str:
-    """It took more memory than `bound` bytes."""
+    """Explain that the job took more than `bound` bytes of memory."""
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
         f"(PERENNIAL_JOB_MEMORY_BYTES). {advice.memory}"
@@ -13,7 +13,11 @@ def outgrown(bound: int, advice: Advice) -> str:
 
 
 def out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
-    """It ran out of memory on its worker, again after a retry. device: cpu, cuda or auto."""
+    """Explain that the job ran out of memory on its worker again after a retry.
+
+    Args:
+        device: cpu, cuda or auto.
+    """
     figures = ""
     if error.peak_bytes is not None and error.free_bytes is not None:
         where = "of the GPU's memory" if device == "cuda" else "of memory"
@@ -25,7 +29,7 @@ def out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
 
 
 def overtime(most_s: float, advice: Advice) -> str:
-    """It ran longer than `most_s` seconds."""
+    """Explain that the job ran longer than `most_s` seconds."""
     return f"The job ran longer than the {_spoken(most_s)} that one job may have here {advice.time}"
 
 
@@ -34,7 +38,11 @@ def _spoken(seconds: float) -> str:
 
 
 def death(status: int | None) -> str:
-    """Its process ended without a word; status: a code, or minus a signal; None: unknown."""
+    """Explain that the job's process ended without reporting a result.
+
+    Args:
+        status: exit code, or minus the number of a signal; None if unknown.
+    """
     if status is None:
         return "The job process ended without a word."
     if status < 0:

@@ -1,10 +1,11 @@
-"""The worker at scale: Celery as the doorbell, the jobs table as the queue.
+"""The worker at scale: Celery messages notify it, and the jobs table is the queue.
 
-Start: `celery -A worker.celery_app worker -P solo --without-gossip --without-mingle`. The one task,
-`perennial.look`, carries nothing; it lets this process claim jobs until none is eligible. Lost,
-repeated and late messages are harmless, hence early acks, no results and no retries. The pool is
-solo because a task forks and waits; while it runs the worker answers no `inspect ping`, so health is
-the age of `worker-alive`. A broker that comes and goes is waited for without end.
+Start it with `celery -A worker.celery_app worker -P solo --without-gossip --without-mingle`. The
+only task, `perennial.look`, has no arguments; it lets this process claim jobs until none is
+eligible. Lost, repeated and late messages are harmless, so acknowledgement is early, and there are
+no results and no retries. The pool is solo because a task forks and waits. While it runs, the
+worker does not answer `inspect ping`, so the age of `worker-alive` shows its health. The worker
+waits without limit for a broker that is away.
 """
 
 import logging
@@ -28,7 +29,10 @@ from worker.loop import Worker
 log = structlog.get_logger(__name__)
 
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""A connection that was cut without a word is noticed within a minute; the kernel's default is two hours."""
+"""Keep-alive settings by which a cut connection is noticed within a minute.
+
+The kernel's default is two hours.
+"""
 
 settings = Settings()
 app = Celery("perennial", broker=settings.resolved_broker_url or None, set_as_current=True)
@@ -65,48 +69,53 @@ app.conf.update(
 
 
 class _Process:
-    """What this worker process holds between the signals of Celery."""
+    """State of this worker process between Celery's signals."""
 
     worker: Worker | None = None
     doorbell: Doorbell | None = None
 
 
 def _stopping() -> bool:
-    """After a TERM `should_stop` becomes 0, not True; None means nobody asked."""
+    """Return True if Celery was asked to stop.
+
+    After a TERM, `should_stop` is 0 and not True, and None means no request.
+    """
     return celery_state.should_stop is not None or celery_state.should_terminate is not None
 
 
 def _worker() -> Worker:
+    """Return the worker of this process, started on first use."""
     if _Process.worker is None:
-        ring = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
-        worker = Worker(settings, ring.ring)
+        doorbell = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
+        worker = Worker(settings, doorbell.ring)
         worker.start()
-        _Process.worker, _Process.doorbell = worker, ring
+        _Process.worker, _Process.doorbell = worker, doorbell
     return _Process.worker
 
 
 @signals.celeryd_init.connect
 def _silence_banner(instance: Any, **_given: Any) -> None:
-    """Celery's banner is no JSON line."""
+    """Turn off Celery's banner, which is not a JSON line."""
     instance.quiet = True
 
 
 @signals.setup_logging.connect
 def _setup_logging(**_given: Any) -> None:
     configure("worker")
-    for name in ("celery.worker.strategy", "celery.app.trace"):  # a line per ring says nothing
+    # a line for each notification would say nothing
+    for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 @signals.worker_init.connect
 def _init(**_given: Any) -> None:
-    """Start early: the zygote imports torch while Celery connects."""
+    """Start early, so that the zygote imports torch while Celery connects."""
     if not settings.broker_url:
         raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
     try:
-        open_to_others = require_start(settings)
-        if open_to_others is not None:
-            log.warning("data directory open to others", advice=open_to_others)
+        advice = require_start(settings)
+        if advice is not None:
+            log.warning("data directory open to others", advice=advice)
         _worker()
     except (PerennialError, SQLAlchemyError) as error:
         log.error("cannot start", reason=str(error).partition("\n")[0])

@@ -1,7 +1,8 @@
-"""The worker's side of a job process: start it through the zygote, talk to it, end it.
+"""The worker's side of a job process: start it through the zygote, communicate with it, end it.
 
-The worker holds the only write end of the control pipe: when the worker dies, however it dies, the pipe
-closes and the child exits. Events come back as JSON lines; the end of that pipe is the end of the child.
+The worker holds the only write end of the control pipe. When the worker dies, in whatever way, the
+pipe closes and the child exits. Events arrive as JSON lines; the end of that pipe is the end of the
+child.
 """
 
 import contextlib
@@ -27,7 +28,9 @@ log = structlog.get_logger(__name__)
 
 
 class ZygoteMessage(TypedDict, total=False):
-    """A line of the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it ends for `error`."""
+    """A line from the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it
+    ends because of `error`.
+    """
 
     ready: bool
     pid: int
@@ -38,37 +41,44 @@ class ZygoteMessage(TypedDict, total=False):
 ROOT = Path(__file__).resolve().parent.parent
 
 READY_S = 120.0
-"""A cold disk may need long for the zygote's imports."""
+"""Seconds to wait for the zygote's imports, which may take long on a cold disk."""
 SPAWN_S = 20.0
 CLOSE_S = 0.3
-"""A zygote that still imports does not notice that its socket closed."""
+"""Seconds to wait for the zygote to end.
+
+While it still imports, it does not notice that its socket closed.
+"""
 LINE_BYTES = 64 << 20
-"""A longer event line is not ours; the child is ended."""
+"""Maximum size of an event line; a child that sends a longer one is ended."""
 
 MALLOC = {
-    # glibc gives large blocks back at every step and faults them in again; measured 1.13-1.15 x.
+    # Otherwise, glibc returns large blocks at every step and faults them in again; measured
+    # 1.13-1.15 x.
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
 CUBLAS = {
-    # Read when CUDA starts. With buffers of a fixed size, products give the same bits each time.
+    # Read when CUDA starts. With buffers of a fixed size, products have the same bits each time.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""torch counts devices by NVML, which leaves CUDA closed: a fork could not use it, see `worker.cuda_free`."""
+"""Makes torch count devices by NVML, which leaves CUDA closed.
+
+A fork of a process with CUDA open could not use it. See `worker.cuda_free`.
+"""
 COMMAND = (sys.executable, "-m", "worker.zygote")
 
 
 class ZygoteDied(Exception):
-    """The zygote ended, or did not answer in time: start another for the next attempt."""
+    """The zygote ended, or did not answer in time; start another one for the next attempt."""
 
 
 class Zygote:
     """A running zygote process.
 
     Args:
-        command: how to start it; the number of an inherited socket is appended.
+        command: command that starts it; the number of an inherited socket is appended.
         inherited: descriptors that it and its children keep open.
     """
 
@@ -91,28 +101,29 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Of the process that children are forked from."""
+        """Id of the process that children are forked from."""
         return self._process.pid
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
-        """Return when children can be forked at once.
+        """Wait until children can be forked at once.
 
         Raises:
-            ZygoteDied: it ended or took longer.
+            ZygoteDied: the zygote ended or took longer.
         """
         deadline = time.monotonic() + timeout_s
         while not self._ready:
             self._ready = bool(self._message(deadline).get("ready"))
 
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Return True if the process is still running."""
         return self._process.poll() is None
 
     def spawn(self, spec: Path, data_bytes: int = 0) -> "Child":
         """Fork a child that runs the job described by the file `spec`.
 
         Args:
-            data_bytes: that it may allocate beyond what it is forked with (`RLIMIT_DATA`); 0: no limit.
+            data_bytes: bytes that it may allocate beyond its size at the fork (`RLIMIT_DATA`); 0
+                for no limit.
 
         Raises:
             ZygoteDied: no child could be started.
@@ -134,7 +145,7 @@ class Zygote:
         return Child(self, pid, event_read, control_write)
 
     def status(self, pid: int, timeout_s: float) -> int | None:
-        """A child's exit code (negative: the signal that ended it); None when nobody can tell."""
+        """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
@@ -144,7 +155,7 @@ class Zygote:
         return self._statuses.pop(pid)
 
     def close(self) -> None:
-        """End it and wait; a child in work ends by its control pipe, not by this."""
+        """End the zygote and wait; a running child ends by its control pipe, not by this."""
         self._socket.close()
         try:
             self._process.wait(CLOSE_S)
@@ -159,9 +170,14 @@ class Zygote:
                 return int(message["pid"])
 
     def _message(self, deadline: float) -> ZygoteMessage:
+        """Return the next message, and record the statuses of ended children.
+
+        Raises:
+            ZygoteDied: the zygote ended or did not answer until the deadline.
+        """
         while b"\n" not in self._buffer:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0 or not select.select([self._socket], [], [], remaining_s)[0]:
                 raise ZygoteDied("The zygote did not answer in time.")
             try:
                 data = self._socket.recv(4096)
@@ -170,8 +186,8 @@ class Zygote:
             if not data:
                 raise ZygoteDied("The zygote ended.")
             self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        message: ZygoteMessage = json.loads(line)
+        message_line, self._buffer = self._buffer.split(b"\n", 1)
+        message: ZygoteMessage = json.loads(message_line)
         if "error" in message:
             raise ZygoteDied(message["error"])
         if "status" in message:
@@ -180,7 +196,7 @@ class Zygote:
 
 
 class Child:
-    """A running job process; made by `Zygote.spawn`."""
+    """A running job process, made by `Zygote.spawn`."""
 
     def __init__(self, zygote: Zygote, pid: int, event_fd: int, control_fd: int) -> None:
         self.pid = pid
@@ -189,29 +205,33 @@ class Child:
         self._control_fd: int | None = control_fd
         self._buffer = b""
         self.ended = False
-        # A process descriptor: a signal never reaches another process that got the same number.
+        # With a process descriptor, a signal never reaches another process that got the same
+        # number.
         try:
             self._pidfd: int | None = os.pidfd_open(pid)
         except ProcessLookupError:
             self._pidfd = None
 
     def fileno(self) -> int:
-        """The event pipe, for `select`."""
+        """Return the descriptor of the event pipe, for `select`."""
         return self._event_fd
 
     def events(self, timeout_s: float) -> list[JobEvent]:
-        """The events that arrive within `timeout_s` seconds; sets `ended` at the end of the pipe."""
+        """Return the events that arrive within `timeout_s` seconds.
+
+        Sets `ended` at the end of the pipe.
+        """
         if self.ended or not select.select([self._event_fd], [], [], timeout_s)[0]:
             return []
         data = os.read(self._event_fd, 1 << 20)
         if not data:
             self.ended = True
             return []
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        *event_lines, self._buffer = (self._buffer + data).split(b"\n")
         if len(self._buffer) > LINE_BYTES:
             self.kill()
             self._buffer = b""
-        return [event for line in lines if (event := _parsed(line)) is not None]
+        return [event for event_line in event_lines if (event := _parsed(event_line)) is not None]
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the next step; training goes on."""
@@ -226,13 +246,13 @@ class Child:
         self._control(ControlRequest.STOP)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         if self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def finish(self, timeout_s: float = 5.0) -> int | None:
-        """Close the pipes, wait for the end (by force after `timeout_s`) and return the exit code."""
+        """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
         deadline = time.monotonic() + timeout_s
         while not self.ended and time.monotonic() < deadline:
             self.events(max(0.0, deadline - time.monotonic()))
@@ -251,7 +271,8 @@ class Child:
 
     def _control(self, request: ControlRequest) -> None:
         if self._control_fd is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has just ended: the event pipe tells how
+            # it has just ended, and the event pipe tells how
+            with contextlib.suppress(BrokenPipeError):
                 os.write(self._control_fd, request.value.encode())
 
     def _close_control(self) -> None:
@@ -261,6 +282,7 @@ class Child:
 
 
 def _parsed(line: bytes) -> JobEvent | None:
+    """Return the event in a line, or None if the line is something else."""
     try:
         return event_of(line)
     except ValueError:

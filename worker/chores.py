@@ -1,10 +1,12 @@
-"""What every worker does beside its job, in threads: safe in all workers at once.
+"""Recurring work of every worker beside its job, in threads; safe in all workers at once.
 
-The chores: take back jobs whose lease ran out, ring again for jobs that wait and nobody rang for in 5 s, and touch
-`worker-alive` in the data directory: the age of that file is the worker's health check, since a Celery worker that
-runs a job answers no ping. A worker whose device is lost writes the reason into `device-lost-HOST` instead. The sweeps,
-which may take long and so have a thread of their own: remove what nobody needs any more, and measure what owners have.
-The scrub, which hashes all that is stored, has one too, and so have deliveries to webhooks (`core.work.deliver`).
+The chores take back jobs whose lease ran out, and notify workers again of jobs that have waited 5 s
+without a notification. They also touch `worker-alive` in the data directory. The age of that file
+is the worker's health check, since a Celery worker that runs a job does not answer a ping. A worker
+whose device is lost writes the reason into `device-lost-HOST` instead. Sweeps may take long and
+have a thread of their own: they remove what is no longer needed, and measure the usage of owners.
+The scrub, which hashes all stored objects, has its own thread too, and so have deliveries to
+webhooks (`core.work.deliver`).
 """
 
 import socket
@@ -21,28 +23,35 @@ log = structlog.get_logger(__name__)
 
 ALIVE = "worker-alive"
 LOST = "device-lost-"
-"""Begins the name of the file that says why the worker of a host is not healthy; `deploy/health.py` reads it."""
+"""Beginning of the name of the file that explains why the worker of a host is not healthy.
+
+`deploy/health.py` reads it.
+"""
 SWEEP_S = 60.0
-"""Sweeping lists objects of the store, so it is rarer than the other chores."""
+"""Seconds between sweeps; sweeping lists objects of the store, so it is rarer than other chores."""
 CLOSE_S = 5.0
-"""A long sweep may be cut short: each of its steps can be repeated."""
+"""Seconds to wait for a chore at the end.
+
+A long sweep may be cut short, since each of its steps can be repeated.
+"""
 
 
 def lost_file(data_dir: Path, worker: str) -> Path:
-    """Return the file that says that the device of this worker is lost; several may share host and data directory.
+    """Return the file that reports a lost device of this worker.
 
-    Names of hosts have no underscore, so that the files of one are told from those of another.
+    Several workers may share host and data directory. Names of hosts have no underscore, so the
+    files of one host can be told from those of another.
     """
     return data_dir / f"{LOST}{socket.gethostname()}_{worker.rpartition('-')[2]}"
 
 
 class Chores:
-    """A thread that does some chores again and again.
+    """A thread that repeats some chores.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
         period_s: seconds between rounds.
-        chores: done in every round, in order; each by its name in the log.
+        chores: functions called in every round, in order, by their names in the log.
     """
 
     def __init__(self, name: str, period_s: float, chores: dict[str, Callable[[], object]]) -> None:
@@ -53,7 +62,7 @@ class Chores:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; the first round is at once."""
+        """Start the thread; the first round begins at once."""
         self._thread.start()
 
     def end(self) -> None:
@@ -61,7 +70,7 @@ class Chores:
         self._end.set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait inside a chore that takes long; True: it is to end."""
+        """Wait inside a long chore; return True if it must end."""
         return self._end.wait(seconds)
 
     def close(self) -> None:
@@ -71,13 +80,14 @@ class Chores:
             self._thread.join(CLOSE_S)
 
     def round(self) -> None:
-        """Do everything once."""
+        """Do all chores once."""
         for name, chore in self._chores.items():
             if self._end.is_set():
                 return
             self._do(name, chore)
 
     def _do(self, name: str, chore: Callable[[], object]) -> None:
+        """Do a chore, and log errors so that the thread continues."""
         try:
             chore()
         except (SQLAlchemyError, PerennialError, OSError) as error:

@@ -1,8 +1,8 @@
-"""A check that a process has not opened CUDA: a child forked from one that has cannot use the GPU.
+"""Check that a process has not opened CUDA, since its forks could not use the GPU then.
 
-`fork` copies neither the driver's threads nor its mappings in a usable form, and every child would fail with an error
-that names no cause. PYTORCH_NVML_BASED_CUDA_CHECK=1 lets torch count devices without opening CUDA; this shows that
-nothing else opened it.
+`fork` copies neither the driver's threads nor its mappings in a usable form, and every child would
+fail with an error that names no cause. PYTORCH_NVML_BASED_CUDA_CHECK=1 lets torch count devices
+without opening CUDA; this check shows that nothing else opened it.
 """
 
 import re
@@ -18,37 +18,42 @@ class CudaOpened(RuntimeError):
 
 
 def require_cuda_free() -> None:
-    """Raise CudaOpened where this process has the CUDA driver mapped or an NVIDIA device open."""
+    """Check that this process has neither the CUDA driver mapped nor an NVIDIA device open.
+
+    Raises:
+        CudaOpened: it has.
+    """
     try:
         maps = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:  # no Linux: no NVIDIA driver to fork away from either
+    except OSError:  # not Linux, so there is no NVIDIA driver to protect either
         return
-    found = find_cuda(maps, _open_files())
-    if found:
+    paths = find_cuda(maps, _open_files())
+    if paths:
         raise CudaOpened(
-            f"The process that forks jobs has opened CUDA ({', '.join(found)}), so no job could use the GPU. Something "
+            f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could use the GPU. Something "
             "that it imports initialises CUDA: look for code that asks for a device when it is imported, such as a "
             "package in PYTHONSTARTUP or sitecustomize, or another version of torch or triton."
         )
 
 
 def find_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
-    """Return what of CUDA is open.
+    """Return the CUDA libraries and devices that are open.
 
     Args:
         maps: lines of /proc/<pid>/maps.
         files: targets of the links in /proc/<pid>/fd.
     """
-    libraries = {match[0].strip() for line in maps if (match := _DRIVER.search(line))}
+    libraries = {match[0].strip() for mapping in maps if (match := _DRIVER.search(mapping))}
     devices = {file for file in files if _DEVICE.fullmatch(file)}
     return sorted(libraries | devices)
 
 
 def _open_files() -> list[str]:
-    found = []
+    """Return the targets of this process's open descriptors."""
+    targets = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            found.append(str(entry.readlink()))
+            targets.append(str(entry.readlink()))
         except OSError:
             continue  # the descriptor of this listing itself, closed meanwhile
-    return found
+    return targets

@@ -1,8 +1,8 @@
-"""The device that a worker runs its jobs on: found at the start, watched, and given up when it is lost.
+"""The device of a worker's jobs: detected at the start, watched, and given up when lost.
 
-A worker whose device is lost would fail job after job within seconds. It therefore claims none, until a check in a
-process of its own finds the device working again. An error that a wrong program causes as well is judged by such a
-check at once: where the device works, the job is at fault.
+A worker whose device is lost would fail job after job within seconds. It therefore claims no jobs
+until a check in a process of its own finds the device working again. An error that a faulty program
+can cause as well is examined by such a check at once: if the device works, the job is at fault.
 """
 
 import threading
@@ -21,7 +21,10 @@ from worker.device_check import DeviceReport, check_device, is_check_needed, wit
 log = structlog.get_logger(__name__)
 
 RECHECK_S = (60.0, 120.0, 300.0, 600.0)
-"""Seconds between checks of a lost device; a device that is lost again and again is checked ever more rarely."""
+"""Seconds between checks of a lost device.
+
+A device that is lost again and again is checked ever more rarely.
+"""
 ADVICE = (
     "Look at nvidia-smi and the kernel log (dmesg | grep -i xid), reset the GPU or restart the machine; the worker "
     "claims jobs again when the device works. PERENNIAL_DEVICE=cpu lets it learn on the CPU."
@@ -29,10 +32,12 @@ ADVICE = (
 
 
 class DeviceWatch:
-    """The device of one worker. `is_ready` is the claiming thread's; `device` may be read by any.
+    """The device of one worker.
+
+    `is_ready` is for the claiming thread, and `device` may be read by any thread.
 
     Args:
-        check: looks at the device, see `worker.device_check`.
+        check: function that checks the device, see `worker.device_check`.
     """
 
     def __init__(self, settings: Settings, check: Callable[[str], DeviceReport] = check_device) -> None:
@@ -44,7 +49,10 @@ class DeviceWatch:
         self._losses = 0
         self.device = Device("cpu")
         self.warning: str | None = None
-        """The reason that jobs run on the CPU though the machine has a GPU driver; for their logs."""
+        """Reason why jobs run on the CPU although the machine has a GPU driver.
+
+        It is shown in their logs.
+        """
 
     @property
     def offer(self) -> Offer:
@@ -52,7 +60,10 @@ class DeviceWatch:
         return Offer(self.device.kind, self.device.gpus)
 
     def is_ready(self) -> bool:
-        """Tell whether jobs may be claimed; starts a check that is due, and takes over one that has ended."""
+        """Return True if jobs may be claimed.
+
+        Start a check that is due, and adopt the result of one that has ended.
+        """
         if self._thread is not None:
             if self._thread.is_alive():
                 return False
@@ -65,10 +76,12 @@ class DeviceWatch:
         return self.device.problem is None and self._check_at is None
 
     def is_lost(self, message: str) -> bool:
-        """Tell whether the device, and not the job, is the cause of an error; a lost device is given up.
+        """Return True if the device, and not the job, is the cause of an error.
+
+        A lost device is given up.
 
         Args:
-            message: of a job process that failed with the kind `device`.
+            message: message of a job process that failed with the kind `device`.
         """
         if is_suspect(message):
             report = self._check(self._asked)
@@ -80,7 +93,7 @@ class DeviceWatch:
         return True
 
     def note_success(self) -> None:
-        """An attempt ended well: the device works."""
+        """Record that an attempt ended well, so the device works."""
         self._losses = 0
 
     def _run(self) -> None:
@@ -90,6 +103,7 @@ class DeviceWatch:
             self._report = without_cuda(f"The device could not be checked: {error}")
 
     def _take(self, report: DeviceReport) -> None:
+        """Adopt the result of a check."""
         self._check_at = None
         problem = report["problem"]
         must_work = self._asked == "cuda" or self.device.problem is not None
@@ -111,6 +125,7 @@ class DeviceWatch:
         self.device = Device(report["device"], gpus)
 
     def _lose(self, problem: str) -> None:
+        """Give up the device, and schedule the next check."""
         pause_s = RECHECK_S[min(self._losses, len(RECHECK_S) - 1)]
         self._losses += 1
         self._check_at = time.monotonic() + pause_s

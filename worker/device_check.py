@@ -1,7 +1,7 @@
-"""A look at the device that jobs are to run on, in a process of its own: `python -m worker.device_check auto|cpu|cuda`.
+"""Check of the device, in its own process: `python -m worker.device_check auto|cpu|cuda`.
 
-It imports torch and opens CUDA, which the worker and its zygote must not, computes a product there, and prints a JSON
-line (`DeviceReport`).
+It imports torch and opens CUDA, which the worker and its zygote must not do, computes a product on
+the device, and prints a JSON line (`DeviceReport`).
 """
 
 import itertools
@@ -15,17 +15,24 @@ from typing import TypedDict
 from core import failpoints, helper_process, machine
 
 CHECK_S = 120.0
-"""A cold disk may need long for the import of torch, and a GPU without persistence mode for its start."""
+"""Seconds for a check: a cold disk, or a GPU without persistence mode, may be slow."""
 ERROR_CHARACTERS = 500
 _DRIVER = Path("/proc/driver/nvidia/version")
 _SIDE = 256
-"""Rows and columns of the matrices that are multiplied."""
+"""Rows and columns of the multiplied matrices."""
 
 
 class DeviceReport(TypedDict):
-    """Result of a check. problem: why CUDA cannot be used here; null: it can, or the check was not asked for it.
+    """Result of a check.
 
-    `driver` and `torch` are versions; memory is in bytes, of the first GPU, and null without one.
+    Attributes:
+        device: cpu or cuda.
+        gpus: number of CUDA devices.
+        problem: reason why CUDA cannot be used; None if it can, or if the check did not look for
+            it.
+        name: name of the first GPU.
+        driver, torch: versions.
+        free_bytes, total_bytes: memory of the first GPU; None without one.
     """
 
     device: str
@@ -51,13 +58,13 @@ def check_device(asked: str) -> DeviceReport:
     try:
         report: DeviceReport = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]
-        return without_cuda(f"The check of the device ended with status {done.returncode}: {said}")
+        last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]
+        return without_cuda(f"The check of the device ended with status {done.returncode}: {last_line}")
     return report
 
 
 def driver_version() -> str | None:
-    """Return the version line of the NVIDIA driver; None: none is loaded."""
+    """Return the version line of the NVIDIA driver, or None if none is loaded."""
     try:
         return _DRIVER.read_text().splitlines()[0].partition(": ")[2].strip() or None
     except (OSError, IndexError):
@@ -65,17 +72,18 @@ def driver_version() -> str | None:
 
 
 def look(asked: str) -> DeviceReport:
-    """Look at the device in this process."""
+    """Check the device in this process."""
     try:
         failpoints.fail_device()
         if asked == "cpu":
             return without_cuda(None)
         return _cuda()
-    except Exception as error:  # noqa: BLE001 - reported: whatever torch and the driver raise
+    except Exception as error:  # noqa: BLE001 - any error of torch or the driver is reported
         return without_cuda(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
 
 
 def _cuda() -> DeviceReport:
+    """Check CUDA: a GPU is visible, torch has kernels for it, and it computes correctly."""
     import torch
 
     report = without_cuda(None)
@@ -87,7 +95,7 @@ def _cuda() -> DeviceReport:
         )
         return report
     if not torch.cuda.is_available():
-        torch.cuda.init()  # type: ignore[no-untyped-call]  # says why
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # raises with the reason
     count = torch.cuda.device_count()
     if not count:
         report["problem"] = (
@@ -115,13 +123,13 @@ def _cuda() -> DeviceReport:
 
 
 def find_arch_problem(name: str, capability: tuple[int, int], built_for: Sequence[str]) -> str | None:
-    """Return why a build of torch has no kernels for a GPU; None where it has.
+    """Return why a build of torch has no kernels for a GPU, or None if it has.
 
     Args:
-        name: of the GPU.
+        name: name of the GPU.
         capability: its compute capability.
-        built_for: torch's list, such as `sm_90` (machine code, for later devices of the same major number too) and
-            `compute_90` (code that the driver compiles for any later device).
+        built_for: torch's list, such as `sm_90` (machine code, valid for later devices of the same
+            major number too) and `compute_90` (code that the driver compiles for any later device).
     """
     for entry in built_for:
         kind, _, digits = entry.partition("_")
@@ -137,7 +145,11 @@ def find_arch_problem(name: str, capability: tuple[int, int], built_for: Sequenc
 
 
 def without_cuda(problem: str | None) -> DeviceReport:
-    """Return the report of a machine on whose CPU jobs run; problem: why not on a GPU, if one was looked for."""
+    """Return the report of a machine whose jobs run on the CPU.
+
+    Args:
+        problem: reason why they do not run on a GPU, if one was looked for.
+    """
     return {
         "device": "cpu",
         "gpus": 0,
@@ -151,7 +163,7 @@ def without_cuda(problem: str | None) -> DeviceReport:
 
 
 def is_check_needed(asked: str) -> bool:
-    """Tell whether a GPU is asked for, or the machine has a driver for one."""
+    """Return True if a GPU is requested, or the machine has a driver for one."""
     return asked == "cuda" or (asked == "auto" and machine.with_cuda())
 
 

@@ -1,11 +1,13 @@
 """The worker's scratch folder, and the folders that dead workers left.
 
-Each worker locks a file of its folder for its lifetime. The zygote and the job processes hold the same lock, since
-they inherit it, and the kernel releases it when the last of them ends, however they end. So a lock that can be
-acquired belongs to nobody. Several workers may share one data directory.
+Each worker locks a file of its folder for its lifetime. The zygote and the job processes inherit
+the lock and hold it too, and the kernel releases it when the last of them ends, in whatever way. A
+lock that can be acquired therefore belongs to no process. Several workers may share one data
+directory.
 
-A free lock is proof of death only on the same kernel: a network file system may lose the lock of another host, which
-lives. The file therefore names the boot of its host. Jobs of workers of another host wait for their lease.
+A free lock proves death only on the same kernel: a network file system may lose the lock of another
+host that is alive. The file therefore names the boot of its host. Jobs of workers on another host
+wait until their lease runs out.
 """
 
 import fcntl
@@ -27,7 +29,7 @@ _RETRY_S = 0.01
 
 
 class Identity(TypedDict):
-    """A process that cannot be confused with another: boot of its host, PID namespace, PID, start in clock ticks."""
+    """Unique identity of a process: boot of its host, PID namespace, PID, start in clock ticks."""
 
     boot: str
     namespace: str
@@ -36,11 +38,11 @@ class Identity(TypedDict):
 
 
 class WorkFolder:
-    """`<root>/<worker>/`, locked while this process or one that inherited the lock lives.
+    """The folder `<root>/<worker>/`, locked while this process or an heir of the lock lives.
 
     Args:
         root: the `work` folder of the data directory.
-        worker: this worker's name.
+        worker: name of this worker.
     """
 
     def __init__(self, root: Path, worker: str) -> None:
@@ -50,8 +52,8 @@ class WorkFolder:
         """Descriptor of the lock; processes that inherit it keep the lock."""
 
     def open(self) -> None:
-        """Make and lock the folder."""
-        while self.lock_fd is None:  # another worker may remove it before it is locked
+        """Create and lock the folder."""
+        while self.lock_fd is None:  # another worker may remove the folder before it is locked
             self.path.mkdir(parents=True, exist_ok=True)
             fd = _lock(self.path)
             if fd is not None and not _is_current(fd, self.path):
@@ -68,22 +70,22 @@ class WorkFolder:
         """Remove the folders of dead workers.
 
         Args:
-            give_back: called with the name of each worker that is certainly dead, before its folder is removed. The
-                folder stays where this raises.
+            give_back: called with the name of each worker that is certainly dead, before its folder
+                is removed; the folder stays if this raises.
         """
-        for other in self._root.iterdir():
-            if other == self.path or not other.is_dir():
+        for folder in self._root.iterdir():
+            if folder == self.path or not folder.is_dir():
                 continue
-            fd = _lock(other)
+            fd = _lock(folder)
             if fd is None:
                 continue
             try:
-                if not _is_current(fd, other):
-                    continue  # removed and made again meanwhile: its worker lives
+                if not _is_current(fd, folder):
+                    continue  # removed and created again meanwhile, so its worker lives
                 if _is_dead(fd):
-                    give_back(other.name)
-                log.info("removing an abandoned work folder", folder=other.name)
-                shutil.rmtree(other, ignore_errors=True)
+                    give_back(folder.name)
+                log.info("removing an abandoned work folder", folder=folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(fd)
 
@@ -96,9 +98,13 @@ class WorkFolder:
 
 
 def read_identity(pid: int) -> Identity | None:
-    """Return the identity of a running process; None where it does not run, or the system cannot say."""
+    """Return the identity of a running process.
+
+    Return None if it does not run, or the system cannot tell.
+    """
     try:
-        # The name of the program is in parentheses and may hold spaces: state and start follow the last one.
+        # The name of the program is in parentheses and may contain spaces; state and start time
+        # follow the last one.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if state in "ZX":
             return None
@@ -113,20 +119,21 @@ def read_identity(pid: int) -> Identity | None:
 
 
 def _is_dead(fd: int) -> bool:
-    """Tell whether the worker of a lock that is held now has certainly ended."""
+    """Return True if the worker whose lock is now held has certainly ended."""
     try:
         owner: Identity = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
-        return False  # it died before it wrote who it is, and so before it claimed a job
-    own = read_identity(os.getpid())
-    if own is None or owner["boot"] != own["boot"]:
+        return False  # it died before it wrote its identity, and therefore before it claimed a job
+    own_identity = read_identity(os.getpid())
+    if own_identity is None or owner["boot"] != own_identity["boot"]:
         return False
-    # In another PID namespace, as in another container, the number would mean another process; the lock suffices.
-    return owner["namespace"] != own["namespace"] or read_identity(owner["pid"]) != owner
+    # In another PID namespace, as in another container, the number would mean another process; the
+    # lock suffices.
+    return owner["namespace"] != own_identity["namespace"] or read_identity(owner["pid"]) != owner
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock, or None when another process does."""
+    """Return a descriptor that holds the folder's lock, or None if another process holds it."""
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -140,7 +147,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _is_current(fd: int, folder: Path) -> bool:
-    """Tell whether the locked file is still the folder's."""
+    """Return True if the locked file is still the folder's."""
     try:
         return os.path.samestat(os.fstat(fd), (folder / _LOCK).stat())
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Keeps the lease of one job alive from a thread of its own, and hears what is asked of the job.
+"""Renewal of a job's lease from a thread of its own, and detection of requests to stop the job.
 
-A beat every sixth of the lease. Each also returns the job's state, which is how a cancel or a pause
-reaches the worker; in between the state is read every second, which costs one indexed read. A database
-that does not answer does not end the work: nobody else can claim the job meanwhile either, and every
-write is fenced. Only the answer "not yours" does.
+A beat comes every sixth of the lease. Each also returns the job's state, by which a cancellation or
+a pause reaches the worker; in between, the state is read every second, which costs one indexed
+read. If the database does not respond, work continues: no other worker can claim the job meanwhile,
+and every write is fenced. Only the response that the lease is lost ends it.
 """
 
 import threading
@@ -24,12 +24,13 @@ LOOK_S = 1.0
 
 
 class Heartbeat:
-    """A context manager: beats while its block runs.
+    """A context manager that beats while its block runs.
 
     Args:
-        beat: extends the lease; returns the job's state, or None when the lease is lost.
-        look: reads the state without extending; None when lost.
-        lease_s: seconds that one beat is good for.
+        beat: function that extends the lease, and returns the job's state, or None if the lease is
+            lost.
+        look: function that reads the state without extending the lease; None if it is lost.
+        lease_s: seconds by which one beat extends the lease.
     """
 
     def __init__(
@@ -61,28 +62,30 @@ class Heartbeat:
 
     @property
     def lost(self) -> bool:
-        """Whether another worker may own the job: write nothing more."""
+        """True if another worker may own the job, so that nothing more may be written."""
         return self._state is None
 
     @property
     def state(self) -> State | None:
-        """The job's state at the last answer; None when the lease is lost."""
+        """State of the job at the last response; None if the lease is lost."""
         return self._state
 
     @property
     def asked(self) -> State | None:
-        """CANCELLING or PAUSING when somebody asked for it, else None."""
+        """CANCELLING or PAUSING if a person requested it, else None."""
         return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
 
     def wake(self) -> None:
-        """Look now: somebody rang."""
+        """Look at the state now, because of a notification."""
         self._wake.set()
 
     def _run(self) -> None:
-        next_beat = time.monotonic()  # the first at once: preparing may already have taken a while
+        # the first at once, since preparing may already have taken a while
+        next_beat = time.monotonic()
         while not self._end.is_set() and self._state is not None:
             now = time.monotonic()
-            if now >= next_beat or self._failing:  # after an outage the lease may have run out already
+            # after an outage, the lease may have run out already
+            if now >= next_beat or self._failing:
                 next_beat = now + self._every_s
                 self._ask(self._beat)
             else:
@@ -101,4 +104,5 @@ class Heartbeat:
             return
         if self._failing:
             log.info("heartbeat answered again")
-        self._failing = False  # None is no news of its own: so ends every job that was just published
+        # None is not logged, since every job that was just published ends this way
+        self._failing = False

@@ -1,4 +1,4 @@
-"""Failpoints of a job process, by the events that it reports: tests of crashes end it there."""
+"""Failpoints of a job process, by the events that it reports; crash tests end it there."""
 
 from core.failpoints import fail_device, hit
 from core.protocol.job_event import JobEvent, PhaseEvent
@@ -11,11 +11,14 @@ FAILPOINTS = {
     "evaluate": "job-evaluate",
     "done": "job-done",
 }
-"""Phase or event of a job to the point that it reaches just before it tells so."""
+"""Failpoint that a job reaches just before it reports a phase or an event."""
 
 
 def die_if_armed(event: JobEvent) -> None:
-    """The learning code knows no failpoints: its events are told at the same places."""
+    """Trigger the failpoint of an event, if it is armed.
+
+    The learning code itself knows no failpoints.
+    """
     point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:
         hit(point)

@@ -1,9 +1,10 @@
 """The whole service from one command: `python -m worker.launcher`.
 
-Prepares database, store and admin key, then runs the API and one worker as child processes on one
-console and restarts, with growing pauses, the one that dies. The first Ctrl-C or TERM ends the API and
-then the worker in order within the grace; the second kills. With a broker URL the worker is a Celery
-worker. Standard library only: this process waits, so it should cost nothing.
+It prepares database, store and admin key, then runs the API and one worker as child processes on
+one console. A process that dies is restarted, with growing pauses. The first Ctrl-C or TERM ends
+the API and then the worker in order, within the grace period; the second kills them. With a broker
+URL, the worker is a Celery worker. Only the standard library is used: this process just waits, so
+it should cost nothing.
 """
 
 import contextlib
@@ -28,10 +29,11 @@ ROOT = Path(__file__).resolve().parent.parent
 API_GRACE_S = 5
 """Seconds for open requests and event streams to end."""
 LEAVE_S = 5.0
-"""Added to the grace of a job: publishing and releasing after the child has stopped."""
+"""Seconds added to a job's grace period, for publishing and releasing after the child has stopped.
+"""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 15.0
-"""A process that ran so long restarts after the first pause: its job waits for it."""
+"""Seconds after which a process counts as steady and restarts after the shortest pause."""
 TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 
@@ -39,14 +41,14 @@ CELERY = (
     *("-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
     *("--without-gossip", "--without-mingle"),
 )
-"""What Python runs as a Celery worker."""
+"""Arguments with which Python runs a Celery worker."""
 API = "api"
 WORKER = "worker"
 
 
 @dataclass
 class Part:
-    """One supervised process and its restarts."""
+    """A supervised process and its restarts."""
 
     name: str
     command: list[str]
@@ -58,7 +60,7 @@ class Part:
     starts: int = field(default=0)
 
     def start(self, die_with_us: Callable[[], None] | None) -> None:
-        """Start it in a session of its own: the terminal's Ctrl-C reaches only the launcher."""
+        """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
             cwd=ROOT,
@@ -71,16 +73,16 @@ class Part:
         self.starts += 1
 
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Return True if the process was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal to the process, if it is running."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
     def wait(self, until: float) -> bool:
-        """Whether it has ended by `until` (monotonic seconds)."""
+        """Wait until `until` (monotonic seconds); return True if the process has ended."""
         if self.process is None:
             return True
         try:
@@ -94,7 +96,7 @@ class Launcher:
     """Runs the parts until asked to stop.
 
     Args:
-        parts: in the order in which they are started and ended.
+        parts: processes in the order in which they are started and ended.
         grace_s: seconds for the orderly end of a job.
         tell_end: called when the end begins.
     """
@@ -109,11 +111,14 @@ class Launcher:
         self._die_with_us = _parent_death_signal()
 
     def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
-        """The signal handler: once in order, twice at once."""
+        """Handle a signal: the first one stops in order, the second one at once."""
         self._asked += 1
 
     def run(self) -> int:
-        """Start, watch and restart; return the exit status after the orderly (0) or forced (1) end."""
+        """Start, watch and restart.
+
+        Return the exit status after an orderly (0) or forced (1) end.
+        """
         try:
             while not self._asked:
                 for part in self._parts:
@@ -126,6 +131,7 @@ class Launcher:
                 part.wait(time.monotonic() + 5.0)
 
     def _tend(self, part: Part) -> None:
+        """Start a part, or schedule its restart if it has ended."""
         now = time.monotonic()
         if part.running() or now < part.start_at:
             return
@@ -140,9 +146,10 @@ class Launcher:
         part.start(self._die_with_us)
 
     def _end(self) -> int:
+        """End the parts in order; return the exit status."""
         self._tell_end()
         say("Stopping. A running job writes a snapshot and continues at the next start.")
-        # First the API, so that nothing is accepted that nobody will look at before the next start.
+        # First the API, so that nothing is accepted that waits until the next start.
         clean = True
         for part, limit_s in zip(self._parts, (API_GRACE_S, self._grace_s + LEAVE_S), strict=False):
             part.signal(signal.SIGTERM)
@@ -160,12 +167,12 @@ class Launcher:
 
 
 def parts(told: Prepared, port: int) -> list[Part]:
-    """The API and the worker that fit the settings `told` by `worker.setup`."""
+    """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": told["data_dir"],
         "PERENNIAL_PORT": str(port),
-        # glibc gives every thread an arena of its own; two are plenty here and cost far less memory.
+        # glibc gives every thread an arena of its own; two suffice here and take far less memory.
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
     }
     api = [
@@ -182,7 +189,7 @@ def parts(told: Prepared, port: int) -> list[Part]:
 
 
 def free_port(host: str) -> int:
-    """A TCP port of `host` that was free a moment ago."""
+    """Return a TCP port of `host` that was free a moment ago."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
@@ -190,19 +197,23 @@ def free_port(host: str) -> int:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether something listens on a port of `host`."""
+    """Return True if another process listens on a port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            return error.errno == errno.EADDRINUSE  # another reason is told by who listens there
+            # other errors are reported by the process that will listen there
+            return error.errno == errno.EADDRINUSE
     return False
 
 
 def wait_for(host: str, port: int, grace_s: float) -> bool:
-    """Wait while a port is taken, as long as a service that was just ended may need; False: it still is."""
+    """Wait while a port is taken, as long as a service that is ending may need.
+
+    Return False if it is still taken.
+    """
     until = time.monotonic() + grace_s
     if is_taken(host, port):
         say(
@@ -221,15 +232,16 @@ def wait_for(host: str, port: int, grace_s: float) -> bool:
 
 
 def say(text: str) -> None:
-    """One line on the console."""
+    """Print one line on the console."""
     print(text, file=sys.stderr, flush=True)
 
 
 def _parent_death_signal() -> Callable[[], None] | None:
-    """What a child runs before exec, so that a killed launcher leaves no service behind (Linux)."""
+    """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
     if not sys.platform.startswith("linux"):
         return None
-    libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork; the child only calls
+    # loaded before the fork, so that the child only calls it
+    libc = ctypes.CDLL(None, use_errno=True)
 
     def die_with_us() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -238,22 +250,22 @@ def _parent_death_signal() -> Callable[[], None] | None:
 
 
 def _prepare() -> Prepared | None:
-    """Run `worker.setup`; None when it refused (it has said why)."""
+    """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0:
         return None
-    told: Prepared = json.loads(done.stdout.splitlines()[-1])
-    return told
+    prepared: Prepared = json.loads(done.stdout.splitlines()[-1])
+    return prepared
 
 
 def main() -> int:
-    """Start the service with the settings of the environment and stay until asked to stop."""
+    """Start the service with the settings of the environment, and stay until asked to stop."""
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
-    os.umask(0o077)  # all parts inherit it; see core.private
+    os.umask(0o077)  # inherited by all parts; see core.private
     try:
         with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _serve((lambda: None) if lock is None else lock.end)
@@ -264,20 +276,22 @@ def main() -> int:
 
 def _serve(tell_end: Callable[[], None]) -> int:
     """Prepare, start the parts, and stay until asked to stop."""
-    told = _prepare()
-    if told is None:
+    prepared = _prepare()
+    if prepared is None:
         return 1
-    if told["port"] and not wait_for(told["host"], told["port"], told["grace_s"]):
+    if prepared["port"] and not wait_for(prepared["host"], prepared["port"], prepared["grace_s"]):
         return 1
-    port = told["port"] or free_port(told["host"])
-    host = f"[{told['host']}]" if ":" in told["host"] else told["host"]
-    say(f"Perennial serves http://{host}:{port} (documentation: /docs). Data: {told['data_dir']}")
-    if told["admin_key"]:
-        file = f"{told['data_dir']}/admin-key"
-        # A terminal forgets; what goes to a file or a journal is read by others, and for years.
-        said = f"{told['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
-        say(f"Admin key: {said}")
-    launcher = Launcher(parts(told, port), float(told["grace_s"]), tell_end)
+    port = prepared["port"] or free_port(prepared["host"])
+    host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]
+    say(f"Perennial serves http://{host}:{port} (documentation: /docs). Data: {prepared['data_dir']}")
+    if prepared["admin_key"]:
+        file = f"{prepared['data_dir']}/admin-key"
+        # A terminal forgets; a file or a journal is read by others, and for years.
+        location = (
+            f"{prepared['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
+        )
+        say(f"Admin key: {location}")
+    launcher = Launcher(parts(prepared, port), float(prepared["grace_s"]), tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -1,8 +1,8 @@
-"""One worker: claims jobs until none is eligible; and the main program of the embedded service.
+"""A worker, which claims jobs until none is eligible; and the main program of the embedded service.
 
-`Worker` is the same in both sizes. Embedded (`python -m worker.loop`) it is asked to work every poll
-period and whenever the doorbell's datagram arrives; at scale a Celery message asks it
-(`worker.celery_app`). It never imports torch: its zygote does.
+`Worker` is the same in both sizes. Embedded (`python -m worker.loop`), it looks for jobs every poll
+period and whenever the doorbell's datagram arrives; at scale, a Celery message makes it look
+(`worker.celery_app`). It never imports torch; its zygote does.
 """
 
 import contextlib
@@ -46,20 +46,23 @@ from worker.reaper import Reaper
 log = structlog.get_logger(__name__)
 
 OUTAGE_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Between claims while attempts end in an outage."""
+"""Seconds between claims after attempts that an outage ended."""
 ABANDONED_S = 1.0
-"""Between looks for work folders that no living worker locks."""
+"""Seconds between looks for work folders that no living worker locks."""
 REAPS_PER_LEASE = 12
-"""Looks for leases that have run out: where they are fewer than three, a pause between two looks like an outage."""
+"""Looks for expired leases in the time of a lease.
+
+With fewer than three, a pause between two would look like an outage.
+"""
 
 
 class Worker:
-    """Everything one worker process holds: database, store, work folder, zygote, chores.
+    """All resources of one worker process: database, store, work folder, zygote, chores.
 
     Args:
         settings: lease, periods and URLs.
-        ring: asks (other) workers to look, for the chores.
-        zygote_command: how to start the zygote.
+        ring: function that makes (other) workers look for jobs, for the chores.
+        zygote_command: command that starts the zygote.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Worker:
     ) -> None:
         self.settings = settings
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"[:120]
-        # A heartbeat that hangs must be over before the lease is.
+        # A hanging heartbeat must end before the lease does.
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_store(settings)
@@ -130,7 +133,7 @@ class Worker:
         self.zygote()
 
     def start_chores(self) -> None:
-        """Begin with chores, sweeps, the scrub and deliveries to webhooks."""
+        """Start chores, sweeps, the scrub and deliveries to webhooks."""
         self._abandoned.start()
         self._reaping.start()
         self._chores.start()
@@ -139,12 +142,13 @@ class Worker:
         self._deliverer.start()
 
     def _serve_figures(self) -> None:
+        """Serve metrics for Prometheus, if a port is set."""
         host, port = self.settings.host, self.settings.metrics_port
         if not port:
             return
         try:
             telemetry.serve(host, port)
-        except OSError as error:  # learning goes on without
+        except OSError as error:  # learning continues without metrics
             log.error(
                 "no figures for Prometheus: give each worker a PERENNIAL_METRICS_PORT of its own",
                 host=host,
@@ -153,22 +157,24 @@ class Worker:
             )
 
     def zygote(self) -> Zygote:
-        """The running zygote; a dead one is replaced."""
+        """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
             self._zygote.close()
             self._zygote = None
         if self._zygote is None:
-            # Its processes hold the folder's lock too: while one runs, the worker's jobs are not given to others.
+            # Its processes hold the folder's lock too: while one runs, the worker's jobs are not
+            # given to others.
             lock_fd = self._folder.lock_fd
             self._zygote = Zygote(self._command, () if lock_fd is None else (lock_fd,))
         return self._zygote
 
     def work(self, stop: Callable[[], bool]) -> int:
-        """Claim and run jobs until none is eligible or `stop()`; return how many were claimed.
+        """Claim and run jobs until none is eligible or `stop()` is true.
 
-        An outage of database or store is logged and ends the round: a later ring or poll tries again. After one
-        that ended an attempt, the next claim waits, longer each time, and until the store answers.
+        Return the number of claimed jobs. An outage of database or store is logged and ends the
+        round; a later notification or poll tries again. After an outage that ended an attempt, the
+        next claim waits, longer each time, and until the store responds.
         """
         claimed = 0
         while not stop():
@@ -205,7 +211,8 @@ class Worker:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
             except Exception as error:
-                # The claim stays as it is: its lease runs out and the chores of any worker take it back.
+                # The claim stays as it is: its lease runs out, and the chores of any worker take
+                # the job back.
                 telemetry.ATTEMPTS.labels("left", "outage" if is_outage(error) else "error").inc()
                 log.exception("attempt failed")
             finally:
@@ -214,20 +221,20 @@ class Worker:
         return claimed
 
     def _touch_health_file(self) -> None:
-        """Say that this worker lives; or, while its device is lost, why it is not healthy."""
-        lost, problem = lost_file(self.settings.data_dir, self.name), self._device.device.problem
+        """Touch the health file; while the device is lost, write the reason instead."""
+        lost_path, problem = lost_file(self.settings.data_dir, self.name), self._device.device.problem
         if problem is not None:
-            lost.write_text(f"{self.name}: {problem}\n")
+            lost_path.write_text(f"{self.name}: {problem}\n")
             return
-        lost.unlink(missing_ok=True)
+        lost_path.unlink(missing_ok=True)
         (self.settings.data_dir / ALIVE).touch()
 
     def _report_device(self) -> None:
-        """Tell the database what this worker has, where that has changed or is long ago."""
+        """Report this worker's device, if it has changed or the last report is old."""
         now, device = time.monotonic(), self._device.device
         if self._reported is not None:
-            at, before = self._reported
-            if before == device and now - at < workers.REPORT_S:
+            at, last_device = self._reported
+            if last_device == device and now - at < workers.REPORT_S:
                 return
         with self.db.write() as session:
             now_there = self.db.now(session)
@@ -235,6 +242,7 @@ class Worker:
         self._reported = now, device
 
     def _after(self, attempt: Attempt) -> None:
+        """Record an attempt's end; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
             self._device.note_success()
@@ -251,13 +259,14 @@ class Worker:
         return jobs
 
     def _clear_abandoned(self, ring: Callable[[str], object]) -> None:
-        """Take the jobs of workers of this host that died, and remove their folders."""
-        taken: list[str] = []
-        self._folder.clear_abandoned(lambda worker: taken.extend(claims.reap_worker(self.db, worker)))
-        for job_id in self._note_reaped(taken):
+        """Take the jobs of dead workers on this host, and remove their folders."""
+        job_ids: list[str] = []
+        self._folder.clear_abandoned(lambda worker: job_ids.extend(claims.reap_worker(self.db, worker)))
+        for job_id in self._note_reaped(job_ids):
             ring(job_id)
 
     def _sweep(self) -> None:
+        """Sweep, unless the clock has just jumped."""
         if self._clock.is_calm():
             sweep.sweep(self.db, self.store, self.blobs, self.settings)
 
@@ -265,14 +274,14 @@ class Worker:
         Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
 
     def notified(self) -> None:
-        """Somebody rang: a running attempt looks at its job's state now."""
+        """Let a running attempt look at its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
             attempt.wake()
 
     def close(self) -> None:
         """End chores, zygote and connections."""
-        self._sweeps.end()  # while the chores end
+        self._sweeps.end()  # lets it stop while the other chores end
         self._abandoned.end()
         self._reaping.end()
         self._scrub.end()
@@ -292,7 +301,7 @@ class Worker:
 
 
 class _Bell:
-    """The embedded worker's ear: hears datagrams while a job runs, and is waited on between jobs."""
+    """Receiver of the embedded worker's notifications, during a job and between jobs."""
 
     def __init__(self, listener: socket.socket | None, heard: Callable[[], None]) -> None:
         self._listener = listener
@@ -303,7 +312,7 @@ class _Bell:
             self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Return after a ring, or after so many seconds."""
+        """Wait for a notification, at most `seconds`."""
         self._wake.wait(seconds)
         self._wake.clear()
 
@@ -324,16 +333,16 @@ class _Bell:
 
 
 def main() -> int:
-    """Run the embedded worker until TERM or INT; 0 after an orderly end."""
+    """Run the embedded worker until TERM or INT; return 0 after an orderly end."""
     configure("worker")
     settings = Settings()
     try:
-        open_to_others = require_start(settings)
+        advice = require_start(settings)
     except PerennialError as error:
         log.error("cannot start", reason=error.detail)
         return 1
-    if open_to_others is not None:
-        log.warning("data directory open to others", advice=open_to_others)
+    if advice is not None:
+        log.warning("data directory open to others", advice=advice)
     stop = threading.Event()
 
     def ask_to_stop(_number: int, _frame: FrameType | None) -> None:

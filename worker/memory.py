@@ -1,8 +1,9 @@
-"""The memory of a job process: watched from outside, so that one which outgrows its bound ends and nothing else does.
+"""Limit on the memory of a job process, watched from outside.
 
-What counts is anonymous memory, also in swap, beyond what the process had at its fork: files that it maps cost nothing
-that the machine cannot take back. On a CPU the kernel refuses more at once (`RLIMIT_DATA`, in the zygote); CUDA
-reserves far more addresses than it uses, so there this watch is the bound, a tenth of a second late.
+The limit counts anonymous memory, also in swap, beyond the process's size at its fork; mapped files
+cost nothing, since the machine can take that memory back. On a CPU, the kernel refuses more at once
+(`RLIMIT_DATA`, in the zygote). CUDA reserves far more addresses than it uses, so there this watch
+is the limit, a tenth of a second late.
 """
 
 import threading
@@ -16,10 +17,10 @@ _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 class MemoryWatch:
-    """Ends a child that takes more than its bound, while the `with` block lasts.
+    """Ends a child that exceeds its limit, while the `with` block lasts.
 
     Args:
-        limit: bytes beyond those at the fork; 0: no bound, and nothing is watched.
+        limit: bytes beyond the size at the fork; 0 for no limit, and then nothing is watched.
     """
 
     def __init__(self, child: Child, limit: int) -> None:
@@ -31,7 +32,7 @@ class MemoryWatch:
 
     @property
     def exceeded(self) -> bool:
-        """Whether the child was ended for its memory."""
+        """True if the child was ended for its memory."""
         return self._over.is_set()
 
     def __enter__(self) -> "MemoryWatch":
@@ -63,10 +64,13 @@ class MemoryWatch:
 
 
 def resident(pid: int) -> int | None:
-    """Anonymous memory of a process in bytes, in RAM or swap; None when nobody can tell."""
+    """Return the anonymous memory of a process in bytes, in RAM or swap.
+
+    Return None if it cannot be found out.
+    """
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        fields = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
-    return 1024 * sum(found) if found else None
+    sizes_kib = [int(field.split()[1]) for field in fields if field.startswith(_COUNTED)]
+    return 1024 * sum(sizes_kib) if sizes_kib else None

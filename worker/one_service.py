@@ -1,6 +1,6 @@
-"""One service of a data directory: a lock that names the process which holds it.
+"""A lock that lets only one service use a data directory, and names the process that holds it.
 
-Standard library only, as the launcher that uses it.
+Only the standard library is used, as in the launcher.
 """
 
 import fcntl
@@ -12,41 +12,42 @@ from pathlib import Path
 
 NAME = "serve.lock"
 PATIENCE_S = 2.0
-"""A service that was asked to stop has said so by then."""
+"""Seconds within which a service that was asked to stop has marked that in the lock."""
 LOOK_S = 0.2
 ENDING = "ending"
 
 
 class DataInUse(RuntimeError):
-    """Another service uses the data directory; the message says which, and what to do."""
+    """Another service uses the data directory; the message says which one and what to do."""
 
 
 class Lock:
-    """A data directory that is held."""
+    """The lock on a data directory."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._write(str(os.getpid()))
 
     def end(self) -> None:
-        """Say that the service stops: one that is started meanwhile waits for it."""
+        """Mark that the service is stopping, so that one started meanwhile waits for it."""
         self._write(f"{os.getpid()} {ENDING}")
 
     def _write(self, text: str) -> None:
-        os.pwrite(self._file, text.encode().ljust(32), 0)  # always as long, so never half of it is read
+        # always the same length, so a reader never sees half of it
+        os.pwrite(self._file, text.encode().ljust(32), 0)
 
 
 @contextmanager
 def held(data_dir: Path) -> Iterator[Lock | None]:
-    """Hold a data directory while the block runs; None where its file system has no locks.
+    """Hold a data directory while the block runs; yield None if its file system has no locks.
 
     Raises:
-        DataInUse: another service holds it, and does not stop.
+        DataInUse: another service holds it and is not stopping.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         file = os.open(data_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # the preparation says what is wrong with the folder
+    except OSError:  # the preparation reports the problem with the folder
         yield None
         return
     try:
@@ -56,7 +57,11 @@ def held(data_dir: Path) -> Iterator[Lock | None]:
 
 
 def _take(file: int, data_dir: Path) -> bool:
-    """Wait for the lock where its holder stops. Returns False where there are no locks. Raises DataInUse."""
+    """Wait for the lock while its holder is stopping; return False if there are no locks.
+
+    Raises:
+        DataInUse: the holder is not stopping.
+    """
     until = time.monotonic() + PATIENCE_S
     while True:
         try:

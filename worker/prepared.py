@@ -1,12 +1,14 @@
-"""What `worker.setup` tells the launcher, which imports nothing but the standard library."""
+"""The report of `worker.setup` to the launcher, which imports nothing but the standard library."""
 
 from typing import TypedDict
 
 
 class Prepared(TypedDict):
-    """Where the service is to listen, seconds of grace for a job, and what it is made of.
+    """Address, grace period of a job in seconds, and other settings of the prepared service.
 
-    `embedded`: the worker needs no broker. `admin_key`: the secret on the first start, otherwise None.
+    Attributes:
+        embedded: True if the worker needs no broker.
+        admin_key: the key's text on the first start, otherwise None.
     """
 
     host: str

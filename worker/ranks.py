@@ -1,12 +1,12 @@
-"""A job on several devices of this host: torchrun in the place of the job child, and a process for each device.
+"""A job on several devices of this host: torchrun replaces the job child.
 
-The child that the zygote has forked becomes torchrun (same process number), which starts the ranks and ends all of
-them when one ends. It never restarts one: a job that lost a rank ends without a word, as `died`, and goes on from
-its snapshot in the next attempt. Ranks inherit the control pipe as standard input and the event pipe as standard
-output, since torchrun passes no other descriptor on; rank 0 alone uses them. A rank dies with torchrun, however that
-dies.
+The child that the zygote has forked becomes torchrun, with the same process number. torchrun starts
+the ranks, and ends all of them when one ends. It never restarts one: a job that lost a rank ends as
+`died` without a report, and resumes from its snapshot in the next attempt. Ranks inherit the
+control pipe as standard input and the event pipe as standard output, since torchrun passes on no
+other descriptor; only rank 0 uses them. A rank dies with torchrun, however that dies.
 
-Run by torchrun as `python -m worker.ranks TORCHRUN_PID SPEC`.
+torchrun runs this module as `python -m worker.ranks TORCHRUN_PID SPEC`.
 """
 
 import ctypes
@@ -27,14 +27,14 @@ Emit = Callable[[JobEvent], None]
 
 PR_SET_PDEATHSIG = 1
 MONITOR_S = 0.1
-"""Between torchrun's looks at its ranks."""
+"""Seconds between torchrun's looks at its ranks."""
 TELL_S = 10.0
-"""Seconds that the other ranks wait with an error that all have, so that rank 0 reports it before all end."""
+"""Seconds that other ranks wait after an error, so that rank 0 can report it first."""
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
 def count(spec: dict[str, Any]) -> int:
-    """Return the number of processes of a job, by its specification and the devices that this process sees."""
+    """Return the number of processes of a job, from its specification and visible devices."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1
@@ -44,35 +44,39 @@ def count(spec: dict[str, Any]) -> int:
 
 
 def _count_devices(device: str) -> int:
-    """CUDA devices for a job; 1 on the CPU, or where a device is named."""
+    """Return the number of CUDA devices for a job.
+
+    It is 1 on the CPU, or if a certain device is named.
+    """
     import torch
 
     return torch.cuda.device_count() if device in ("auto", "cuda") else 1
 
 
 def replace_process(ranks: int, spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
-    """Become torchrun with so many ranks."""
+    """Replace this process by torchrun with `ranks` processes."""
     os.dup2(control_fd, CONTROL_FD)
     os.dup2(out_fd, EVENTS_FD)
-    logs = Path(spec_path).parent / "torchrun"  # goes with the attempt's folder
+    logs = Path(spec_path).parent / "torchrun"  # deleted with the attempt's folder
     options = (
         *("--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "0"),
         *("--monitor-interval", str(MONITOR_S), "--log-dir", str(logs)),
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else torchrun warns; a job sets its threads itself
+    # otherwise torchrun warns; a job sets its threads itself
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     job = ("-m", "worker.ranks", str(os.getpid()), spec_path)
     os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *job])
 
 
 def main(arguments: list[str]) -> int:
-    """Run one rank; the exit status."""
+    """Run one rank; return the exit status."""
     parent, spec_path = int(arguments[0]), arguments[1]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        return 1  # torchrun died before it could be seen
+        return 1  # torchrun died before the signal could be set
     events = os.dup(EVENTS_FD)
-    os.dup2(LOG_FD, EVENTS_FD)  # what libraries print is no event
+    os.dup2(LOG_FD, EVENTS_FD)  # output of libraries must not be read as events
     if int(os.environ["RANK"]) > 0:
         os.close(events)
         return _follow(spec_path)
@@ -87,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _follow(spec_path: str) -> int:
-    """Run a rank other than the first, which is silent."""
+    """Run a rank other than the first; it reports nothing."""
     try:
         _run(spec_path, lambda event: None, None)
     except Exception:
@@ -97,7 +101,7 @@ def _follow(spec_path: str) -> int:
 
 
 def _run(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
-    """Run this rank's share of the job, on the device that has its number."""
+    """Run this rank's share of the job, on the device with its number."""
     from core.learn.distributed.ranks import Group
     from core.learn.job import read_spec, run
     from core.learn.precision import choose_device

@@ -1,16 +1,18 @@
-"""Takes jobs from workers that died, and not from those that could not renew their lease for an outage.
+"""Taking jobs back from dead workers, but not from live ones after an outage.
 
-A clock of the database that is put forward is like an outage: all leases have run out, and workers renew them. One that
-is put back begins the half lease again; what lies in a far future then is brought near (`core.work.clock_jumps`).
+If the database was out for longer than a lease, every lease has run out when it responds again,
+although the workers live. The first worker to look would take all jobs from the others, each time
+as a strike. So nothing is taken until the database has responded for half a lease.
 
-When the database was out for longer than a lease, every lease has run out by the time it answers again, though the
-workers live. The first to look would take all jobs from the others, each time as a strike. So nothing is taken until
-the database has answered for half a lease.
+A database clock that is set forward has the same effect as an outage: all leases have run out, and
+workers renew them. One that is set back starts the half lease again; times in the far future are
+then corrected (`core.work.clock_jumps`).
 
-A worker reports since when it has answered, and one that begins goes on from there: workers that die young would
-otherwise all wait in vain. Between a report and the next answer an outage may hide, but only one of a third of a lease.
-A heartbeat that fails meanwhile is renewed in time: it is at most a sixth of a lease old when the outage begins, and
-takes another third at most to notice the end.
+A worker reports since when the database has responded, and a new worker continues from there;
+otherwise workers that die young would all wait in vain. An outage may hide between a report and the
+next response, but only one of a third of a lease. A heartbeat that fails meanwhile is renewed in
+time: it is at most a sixth of a lease old when the outage begins, and takes another third at most
+to notice the end.
 """
 
 import time
@@ -23,10 +25,10 @@ from core.work import claim as claims
 
 
 class Reaper:
-    """The reaping of one worker. Not for several threads.
+    """The reaper of one worker; not safe for several threads.
 
     Args:
-        lease_s: of the workers' claims.
+        lease_s: seconds of the workers' claims.
     """
 
     def __init__(self, db: Database, lease_s: float) -> None:
@@ -36,17 +38,20 @@ class Reaper:
         self._slow_s = lease_s / 6
         self._answered_at = 0.0
         self.answers_since: float | None = None
-        """Since when the database has answered, by its clock; None: not known."""
+        """Time since when the database has responded, by its clock; None if unknown."""
 
     def reap(self) -> list[str]:
-        """The ids of jobs that were taken back; none while others may still be about to renew.
+        """Take back jobs with expired leases, and return their ids.
+
+        It takes none while others may still be about to renew.
 
         Raises:
-            sqlalchemy.exc.SQLAlchemyError: the database does not answer.
+            sqlalchemy.exc.SQLAlchemyError: the database does not respond.
         """
         try:
             begun = time.monotonic()
-            # Leases are judged by this time, also when the database hangs between here and the taking.
+            # Leases are judged by this time, even if the database hangs between here and the
+            # update.
             with self._db.read() as session:
                 now = self._db.now(session)
                 if self.answers_since is None:

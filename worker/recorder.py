@@ -1,4 +1,4 @@
-"""What a job process says of itself, written down by its worker: progress, snapshots, best states."""
+"""Recording of a job process's reports by its worker: progress, snapshots, best states."""
 
 import shutil
 import time
@@ -26,11 +26,14 @@ from core.work.claim import Claim
 log = structlog.get_logger(__name__)
 
 KEPT_EVENTS = 5_000
-"""Events kept for the database while it is out; the oldest are dropped."""
+"""Maximum number of events kept during an outage of the database; the oldest are dropped."""
 
 
 class Recorder:
-    """Writes a child's events under the fence; survives outages by keeping events and skipping states."""
+    """Writes a child's events under the fence.
+
+    During an outage it keeps events and skips states.
+    """
 
     def __init__(self, db: Database, store: Store, claim: Claim) -> None:
         self._db = db
@@ -38,13 +41,16 @@ class Recorder:
         self._claim = claim
         self._kept: list[JobEvent] = []
         self._inspected_at: float | None = None
-        self._trained: tuple[int, float] | None = None  # images, and when that was heard
+        # number of images, and the time of that report
+        self._trained: tuple[int, float] | None = None
 
     def record(self, events: list[JobEvent]) -> None:
-        """Write events, and before them those that an outage kept back; of these the newest `KEPT_EVENTS` stay.
+        """Write events, after those kept during an outage.
+
+        Of these only the newest `KEPT_EVENTS` remain.
 
         Raises:
-            LeaseLost: the claim is not the job's any more.
+            LeaseLost: the job belongs to another claim.
         """
         self._count(events)
         self._kept += [self._timed(event) for event in events]
@@ -59,11 +65,12 @@ class Recorder:
             self._kept = []
 
     def _count(self, events: list[JobEvent]) -> None:
-        """Tell Prometheus how many images were trained on since the last report, and in what time."""
+        """Count the images trained on since the last report, and the time taken, for Prometheus."""
         now = time.monotonic()
         for event in events:
             if isinstance(event, PhaseEvent):
-                resumed = self._claim.snapshot is not None  # then its first report says where it stands
+                # after resuming, the first report shows the position
+                resumed = self._claim.snapshot is not None
                 self._trained = (0, now) if event.phase == "train" and not resumed else None
             elif isinstance(event, ProgressEvent) and event.phase == "train":
                 if self._trained is not None:
@@ -72,7 +79,10 @@ class Recorder:
                 self._trained = event.images, now
 
     def _timed(self, event: JobEvent) -> JobEvent:
-        """The report of a batch's images with the seconds that it took: a job process has no clock."""
+        """Return an event.
+
+        A report on a batch's images gets its duration, since a job process has no clock.
+        """
         now = time.monotonic()
         if isinstance(event, PhaseEvent):
             self._inspected_at = now if event.phase == "inspect" else None
@@ -82,17 +92,23 @@ class Recorder:
         return event
 
     def snapshot(self, event: SnapshotEvent) -> None:
-        """Register a snapshot's folder and remove it; where the store or the database is away, the next one will do."""
+        """Register a snapshot's folder and delete it.
+
+        After an outage, the next snapshot will do.
+        """
         path = event.path
         self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
 
     def anytime(self, event: AnytimeEvent) -> bool:
-        """Register the folder of the best state so far and remove it. False: it was not kept."""
+        """Register the folder of the best state so far and delete it.
+
+        Return False if it was not registered.
+        """
         path = event.path
         return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
 
     def _keep(self, path: Path, register: Callable[[], None]) -> bool:
-        """Whether the folder's state was registered, or need not be."""
+        """Register a folder's state and delete the folder; return False after an outage."""
         try:
             register()
         except (SQLAlchemyError, Unavailable) as error:

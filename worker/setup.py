@@ -1,7 +1,7 @@
-"""Everything that must be true before the service starts: torch, schema, store, catalogue, admin key.
+"""Preparations before the service starts: torch, schema, store, catalogue, admin key.
 
-Run by the launcher as a process of its own, `python -m worker.setup`, because the memory it takes is
-given back when it ends. Prints one JSON line: what the launcher needs to know.
+The launcher runs this in a process of its own, `python -m worker.setup`, so that its memory is
+released when it ends. It prints one JSON line with the facts that the launcher needs.
 """
 
 import json
@@ -28,7 +28,7 @@ def prepare(settings: Settings) -> Prepared:
     """Bring database, store, key and catalogue up to date; safe to repeat.
 
     Raises:
-        PerennialError: torch cannot be imported, or database or store do not answer.
+        PerennialError: torch cannot be imported, or database or store do not respond.
     """
     db = Database(settings.resolved_database_url)
     try:
@@ -36,7 +36,8 @@ def prepare(settings: Settings) -> Prepared:
             upgrade(db)
             open_store(settings).prepare()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
-        secret = ensure_admin_key(db, settings.data_dir.absolute())  # last: it is shown only once
+        # last, since it is shown only once
+        secret = ensure_admin_key(db, settings.data_dir.absolute())
     finally:
         db.close()
     return {
@@ -51,8 +52,10 @@ def prepare(settings: Settings) -> Prepared:
 
 
 def main() -> int:
-    """Prepare with the settings of the environment; 1 after a setting that cannot be or a typed error, told in one
-    sentence."""
+    """Prepare with the settings of the environment.
+
+    Return 1 after an invalid setting or another error, printed in one sentence.
+    """
     configure("setup", level="WARNING")
     try:
         settings = Settings()
@@ -65,7 +68,7 @@ def main() -> int:
         open_to_others = require_start(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
-        told = prepare(settings)
+        prepared = prepare(settings)
         reserve.fill(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
@@ -80,7 +83,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    print(json.dumps(told))
+    print(json.dumps(prepared))
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Watches one job child from its first event to its end, and decides when it must end.
+"""Supervision of one job child from its first event to its end.
 
-Reads events and hands them on in batches, asks for a snapshot at every period and, where there is a better
-one, for the best state so far, and ends the child: at once on a lost lease or a cancel, in order (snapshot
-first) on a pause or a shutdown, by force when that takes longer than the grace, after too long a silence, or when
-its time is over.
-Knows no database: what to do with events is given to it.
+It reads events and passes them on in batches. It asks for a snapshot at every period, and for the
+best state so far if there is a better one. It ends the child: at once on a lost lease or a
+cancellation; in order, snapshot first, on a pause or a shutdown; by force if that takes longer than
+the grace period, after too long a silence, or when its time is over. It does not use the database:
+the recorder decides what to do with events.
 """
 
 import time
@@ -31,45 +31,54 @@ from worker.child import Child
 log = structlog.get_logger(__name__)
 
 RECORD_S = 1.0
-"""Events are recorded once in so many seconds, and when a phase begins."""
+"""Seconds between records of events; the beginning of a phase is recorded at once."""
 TICK_S = 0.25
 SNAPSHOT_SHARE = 0.05
-"""Of the time of a job, at most: training waits while a snapshot is written, so a costly one comes more rarely."""
+"""Maximum share of a job's time for snapshots, since training waits meanwhile."""
 
 Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 
 
 class Recorder(Protocol):
-    """Where events go. All methods raise `LeaseLost`; an outage is theirs to survive."""
+    """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
 
     def record(self, events: list[JobEvent]) -> None:
-        """Keep progress, metrics, logs and phases."""
+        """Record progress, metrics, logs and phases."""
 
     def snapshot(self, event: SnapshotEvent) -> None:
-        """Keep a complete snapshot folder; it is the recorder's to delete."""
+        """Register a complete snapshot folder, and delete the folder."""
 
     def anytime(self, event: AnytimeEvent) -> bool:
-        """Keep the folder of a state that is the best so far; it is the recorder's to delete.
+        """Register the folder of the best state so far, and delete the folder.
 
-        False: it could not be kept now, and is wanted again.
+        Returns:
+            False if it could not be stored now, and should be requested again.
         """
 
 
 class Beat(Protocol):
-    """What the supervisor needs of the heartbeat."""
+    """The part of the heartbeat that the supervisor needs."""
 
     @property
     def lost(self) -> bool:
-        """Whether another worker may own the job."""
+        """True if another worker may own the job."""
 
     @property
     def asked(self) -> State | None:
-        """CANCELLING or PAUSING when somebody asked for it, else None."""
+        """CANCELLING or PAUSING if a person requested it, else None."""
 
 
 @dataclass(frozen=True)
 class Periods:
-    """Seconds: between snapshots, between best states, of silence that end a child, of grace for a stop, in all."""
+    """Periods in seconds.
+
+    Attributes:
+        snapshot_s: between snapshots.
+        anytime_s: between best states.
+        stall_s: silence after which a child is ended.
+        grace_s: for an orderly stop.
+        left_s: for the whole job.
+    """
 
     snapshot_s: float
     anytime_s: float
@@ -80,10 +89,11 @@ class Periods:
 
 @dataclass
 class Outcome:
-    """How a child ended.
+    """The end of a child.
 
-    `event` is the last that it sent (done, error or stopped), if any; `status` its exit code, negative
-    for a signal, None when unknown.
+    Attributes:
+        event: last event that it sent (done, error or stopped), if any.
+        status: exit code, negative for a signal; None if unknown.
     """
 
     ending: Ending
@@ -97,7 +107,7 @@ def supervise(
     """Run `child` to its end.
 
     Args:
-        stop: whether the worker is asked to shut down.
+        stop: function that returns True if the worker must shut down.
     """
     return _Watch(child, beat, recorder, periods, stop).run()
 
@@ -117,7 +127,7 @@ class _Watch:
         self._recorded_at = 0.0
         self._snapshot_at = now + periods.snapshot_s
         self._anytime_at = now + periods.anytime_s
-        self._better = False  # a best state was heard of and not asked for yet
+        self._better = False  # a better state was reported and not requested yet
         self._stop_by: float | None = None
         self._waiting: list[JobEvent] = []
         self._news = False
@@ -135,7 +145,7 @@ class _Watch:
         except LeaseLost:
             self._end("lost")
         finally:
-            # Whatever happens here, the child does not outlive the watch.
+            # Whatever happens here, the child must not outlive the watch.
             if not self._child.ended and self._forced is None and not self._last:
                 self._child.kill()
             status = self._child.finish()
@@ -156,28 +166,30 @@ class _Watch:
             elif isinstance(event, BestEvent):
                 self._better = True
             elif isinstance(event, AnytimeEvent):
-                # Whatever was heard of before is in it.
+                # It includes every better state reported before.
                 self._better = not self._beat.lost and not self._recorder.anytime(event)
                 self._anytime_at = time.monotonic() + self._periods.anytime_s
             elif isinstance(event, LastEvent):
                 self._last = event
             else:
                 self._waiting.append(event)
-                # A new phase, and the first progress of it, is what a waiting person looks for.
+                # A person who watches waits for a new phase and its first progress.
                 phase, progress = isinstance(event, PhaseEvent | DataEvent), isinstance(event, ProgressEvent)
                 self._news = self._news or phase or (progress and self._phase_new)
                 self._phase_new = phase or (self._phase_new and not progress)
         if events:
-            self._heard_at = time.monotonic()  # now: keeping a state takes time that is not the child's
+            # the time is taken now, since storing a state takes time that is not the child's
+            self._heard_at = time.monotonic()
 
     def _decide(self) -> None:
+        """Decide if the child must stop, or must make a snapshot or a best state."""
         now = time.monotonic()
         if self._forced is not None:
             return
         if self._beat.lost:
             self._end("lost")
         elif self._beat.asked is State.CANCELLING:
-            self._end("cancelled")  # nothing of it will be kept
+            self._end("cancelled")  # nothing of it will be stored
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
@@ -193,7 +205,7 @@ class _Watch:
             log.warning("job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at))
             self._end("stalled")
         elif now >= self._snapshot_at:
-            self._snapshot_at = float("inf")  # until this one is there
+            self._snapshot_at = float("inf")  # until this snapshot is complete
             self._child.snapshot()
         elif self._better and now >= self._anytime_at:
             self._anytime_at = float("inf")

@@ -1,8 +1,8 @@
-"""Whether torch and torchvision can be imported together, asked before anything is started.
+"""Check that torch and torchvision can be imported together, before anything is started.
 
-A pair that does not belong together is found by nobody until a job fails. The imports take seconds, so they are
-tried in a process of its own (`python -m worker.torch_check`), beside the rest of the preparation, and a pair that
-was found good is not tried again until one of its files changes.
+A mismatched pair is otherwise noticed only when a job fails. The imports take seconds, so they are
+tried in a process of its own (`python -m worker.torch_check`), in parallel with the other
+preparations. A pair that passed is not tried again until one of its files changes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK_S = 120.0
-"""A cold disk may need long for the imports."""
+"""Seconds for the imports, which may take long on a cold disk."""
 ERROR_CHARACTERS = 300
 _IMPORTS = ("torch", "torchvision")
 _SHIM = ROOT / "core" / "learn" / "torchvision_import.py"
@@ -30,13 +30,16 @@ _SHIM = ROOT / "core" / "learn" / "torchvision_import.py"
 
 @contextmanager
 def torch_checked(settings: Settings) -> Iterator[None]:
-    """Check while the block runs; what the check says comes before any error of the block, which may follow from it.
+    """Check while the block runs.
+
+    An error of the check replaces any error of the block, which may follow from it.
 
     Raises:
-        Unavailable: the pair cannot be imported; what is wrong and the command that mends it.
+        Unavailable: the pair cannot be imported; the message has the reason and the command that
+            repairs it.
     """
-    known = settings.folder("catalogue") / f"torch-{_fingerprint()}"
-    if known.exists():
+    passed_file = settings.folder("catalogue") / f"torch-{_fingerprint()}"
+    if passed_file.exists():
         yield
         return
     process = subprocess.Popen(
@@ -51,26 +54,34 @@ def torch_checked(settings: Settings) -> Iterator[None]:
         yield
     finally:
         _judge(process)
-        known.touch()
+        passed_file.touch()
 
 
 def main() -> int:
-    """Import both as a job does; print which one failed and how. 0 when both can be imported."""
+    """Import both as a job does; print which one failed and why.
+
+    Return 0 if both can be imported.
+    """
     for name in _IMPORTS:
         try:
             if name == "torch":
                 importlib.import_module("torch")
-            else:  # as the networks do: beside a CPU build of torch it needs help
+            else:  # as the networks do, since it needs help with a CPU build of torch
                 importlib.import_module("core.learn.torchvision_import").torchvision_models()
-        except Exception as error:  # noqa: BLE001 - told: whatever the import of a foreign library raises
+        except Exception as error:  # noqa: BLE001 - any error of these imports is reported
             print(json.dumps({"name": name, "error": _first_line(error)}))
             return 1
     return 0
 
 
 def _judge(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the check.
+
+    Raises:
+        Unavailable: it failed.
+    """
     try:
-        said, _ = process.communicate(timeout=CHECK_S)
+        output, _ = process.communicate(timeout=CHECK_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -78,10 +89,10 @@ def _judge(process: "subprocess.Popen[bytes]") -> None:
     if process.returncode == 0:
         return
     try:
-        told = json.loads(said.splitlines()[-1])
+        failure = json.loads(output.splitlines()[-1])
     except (ValueError, IndexError):
         _refuse("torch", f"the import ended with status {process.returncode}")
-    _refuse(told["name"], told["error"])
+    _refuse(failure["name"], failure["error"])
 
 
 def _refuse(name: str, error: str) -> NoReturn:
@@ -89,13 +100,13 @@ def _refuse(name: str, error: str) -> NoReturn:
     install = f"{python} -m pip install -c {pins}"
     if any(_version(one) is None for one in _IMPORTS):
         missing = " and ".join(one for one in _IMPORTS if _version(one) is None)
-        found = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
+        problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
     else:
         pair = " and ".join(f"{one} {_version(one)}" for one in _IMPORTS)
-        found = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
+        problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
         install += " --force-reinstall --no-deps"
     raise Unavailable(
-        f"Perennial cannot start: {found}. The two must be built for each other. Run\n\n"
+        f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"
         f"    {install} torch torchvision\n\n"
         "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
     )
@@ -109,15 +120,20 @@ def _version(name: str) -> str | None:
 
 
 def _fingerprint() -> str:
-    """A digest of the Python, the installed files and our way of importing them; nothing is imported for it."""
+    """Return a digest of the Python, the installed files and our import code.
+
+    Nothing is imported for it.
+    """
     digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
     digest.update(_SHIM.read_bytes())
     for name in _IMPORTS:
         spec = util.find_spec(name)
         origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
         for path in () if origin is None else (origin, origin.with_name("version.py")):
-            there = path.stat() if path.exists() else None
-            digest.update(f"{path} {there and (there.st_size, there.st_mtime_ns)}\n".encode())
+            file_status = path.stat() if path.exists() else None
+            digest.update(
+                f"{path} {file_status and (file_status.st_size, file_status.st_mtime_ns)}\n".encode()
+            )
     return digest.hexdigest()[:32]
 
 

@@ -1,13 +1,13 @@
-"""The process that forks job children: torch is imported once, here, and never run.
+"""The process that forks job children: it imports torch once and never runs it.
 
-A child forked from it takes its first optimizer step in hundredths of a second instead of seconds.
-It runs no op and never opens CUDA, since neither survives a fork.
-The worker talks to it over one socket: a request is a JSON line (`{"spec", "data_bytes"}`) with two
-descriptors (the write end of the event pipe, the read end of the control pipe); answers are JSON lines
-`{"ready"}`, `{"pid"}` and `{"pid", "status"}`, or `{"error"}` where it cannot serve. When the socket
-closes, the worker is gone and so is the zygote.
+A child forked from it takes its first optimizer step within hundredths of a second instead of
+seconds. It runs no operation and never opens CUDA, since neither survives a fork. The worker
+communicates with it over one socket. A request is a JSON line (`{"spec", "data_bytes"}`) with two
+descriptors (the write end of the event pipe, the read end of the control pipe). Responses are JSON
+lines `{"ready"}`, `{"pid"}` and `{"pid", "status"}`, or `{"error"}` if it cannot serve. The zygote
+ends when the socket closes, since the worker is gone then.
 
-Run as `python -m worker.zygote FD`.
+Run it as `python -m worker.zygote FD`.
 """
 
 import contextlib
@@ -29,24 +29,28 @@ from worker.cuda_free import CudaOpened, require_cuda_free
 from worker.job_points import die_if_armed
 
 ChildMain = Callable[[str, int, int], int]
-"""`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
+"""Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
+"""
 
 PRELOADED = ("torch", "core.learn.job", "core.learn.onnx.job")
 REQUEST_BYTES = 65_536
 OOM_SCORE = 500
-"""Added to a child's badness, so that a machine short of memory ends a job before a service."""
+"""Added to a child's OOM score, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
 
 
 class Request(TypedDict):
-    """Run the job of a specification file; data_bytes: that it may allocate, 0: no limit."""
+    """A request to run the job of a specification file.
+
+    `data_bytes` limits its allocations, and 0 means no limit.
+    """
 
     spec: str
     data_bytes: int
 
 
 def preload() -> ChildMain:
-    """Import what every job needs."""
+    """Import everything that a job needs, and return its main function."""
     for name in PRELOADED:
         importlib.import_module(name)
     from core.learn import job
@@ -54,7 +58,7 @@ def preload() -> ChildMain:
     from worker import ranks
 
     def main(spec_path: str, out_fd: int, control_fd: int) -> int:
-        """Do what the specification is of: learn a task, or export a version."""
+        """Run the work of the specification: learn a task, or export a version."""
         spec = json.loads(Path(spec_path).read_text())
         exports = spec.get("work") == "export"
         if not exports and (count := ranks.count(spec)) > 1:
@@ -66,12 +70,14 @@ def preload() -> ChildMain:
 
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:
-    """Fork a child per request until the other end of `server` closes."""
+    """Fork a child for each request until the other end of `server` closes."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler must exist for the wake-up
+    # a handler must exist for the wake-up to work
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
-    # Collected garbage would touch, and so copy, the pages that children share with this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
+    # Garbage collection would touch, and therefore copy, the pages that children share with this
+    # process.
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -86,7 +92,7 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
         if server in readable:
             try:
                 data, fds, _flags, _address = socket.recv_fds(server, REQUEST_BYTES, 2)
-            except ConnectionResetError:  # closed with a message of ours unread
+            except ConnectionResetError:  # closed while a message of ours was unread
                 return
             if not data:
                 return
@@ -102,7 +108,7 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
 
 
 def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]) -> None:
-    """Run one job in the forked process and leave without the parent's clean-up."""
+    """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
         server.close()
@@ -118,7 +124,7 @@ def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: 
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:
         traceback.print_exc()  # the job reports through its event pipe; this is the last resort
-        raise  # overtaken by the exit below
+        raise  # has no effect, since the exit below comes first
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -127,14 +133,15 @@ def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: 
 
 
 def _bound(data_bytes: int) -> None:
-    """Let this process allocate no more than so much; what it could not have fails in it, with a sentence."""
+    """Limit this process's allocations, so that a larger one fails with a clear error."""
     if data_bytes:
-        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack of what was forked
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack at the fork
         limit = pages * resource.getpagesize() + data_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _reap(server: socket.socket) -> None:
+    """Report the children that have ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -146,6 +153,7 @@ def _reap(server: socket.socket) -> None:
 
 
 def _say(server: socket.socket, message: dict[str, object]) -> None:
+    """Send a message to the worker; end if it is gone."""
     try:
         server.sendall(json.dumps(message).encode() + b"\n")
     except OSError:

@@ -1,1 +1,3 @@
-"""The pages for browsers, under `/ui`: rendered here, readable without JavaScript, decided in core."""
+"""HTML pages under `/ui`: rendered here, readable without JavaScript, with all decisions in
+core.
+"""

@@ -4,6 +4,7 @@ A form of the page is sent to the path of the API's request, under `/ui` in plac
 button is a link to where it is done.
 """
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Button:
     Attributes:
         path: where the form goes; `version`: what it sends.
         reason: whether it asks for a reason.
-        again: whether it learns a task again, so that a recipe is chosen.
+        again: whether it learns a task again, so that a recipe is chosen; `recipe`: the one that is advised, as JSON.
         link: a place of the pages, instead of a form.
     """
 
@@ -32,6 +33,7 @@ class Button:
     reason: bool = False
     again: bool = False
     link: str | None = None
+    recipe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,11 @@ def _button(model: ModelOut, action: ActionOut) -> Button:
     body = action["body"] or {}
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
-        again = path.endswith(("/retry", "/relearn")) and model["state"] == "ready"
-        return Button(action["title"], path, body.get("version"), "reason" in body, again=again)
+        recipe = json.dumps(body["recipe"], ensure_ascii=False) if "recipe" in body else None
+        again = path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
+        return Button(
+            action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
+        )
     if action["method"] == "DELETE":
         return Button(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
     return Button(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

@@ -1,4 +1,4 @@
-"""`/ui/admin/…`: keys, the audit trail and what is used, for administrators."""
+"""`/ui/admin/…`: keys, the audit trail and usage, for administrators."""
 
 import json
 import math
@@ -36,45 +36,47 @@ SCOPES = {
     "predict": "asks one alias of one model, also from a web page",
 }
 DAYS = {"": "never", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
-"""When a new key expires."""
+"""Choices for the expiry of a new key: number of days → label."""
 KINDS = ("versions", "datasets", "archives", "exports", "bases", "uploads")
-"""Of bytes, as they are shown."""
+"""Kinds of stored bytes, in the order of the page's columns."""
 KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
-    """All keys, newest first, and a form that makes one."""
+    """Show all keys, newest first, and a form that creates one."""
     return _keys(request, db, actor, cursor)
 
 
 @router.post("/ui/admin/keys")
 async def create_key(request: Request, actor: Admin, db: Db) -> Response:
-    """Make a key; its secret is on this page and nowhere else."""
-    given = await forms.form(request)
+    """Create a key and show its secret, which appears only on this page."""
+    inputs = await forms.form(request)
 
     def made() -> NewKey:
         return keys.create(
             db,
             actor,
-            name=_name(given.get("name", "")),
-            owner=given.get("owner") or None,
-            scope=given.get("scope", ""),
-            expires_at=_expiry(given.get("days", "")),
-            wanted=_wanted(given),
+            name=_name(inputs.get("name", "")),
+            owner=inputs.get("owner") or None,
+            scope=inputs.get("scope", ""),
+            expires_at=_expiry(inputs.get("days", "")),
+            wanted=_wanted(inputs),
         )
 
     try:
         new = await to_thread.run_sync(made)
     except PerennialError as error:
-        shown = partial(_keys, request, db, actor, None, given=given, wrong=error.detail, status=error.status)
-        return await to_thread.run_sync(shown)
+        show_error = partial(
+            _keys, request, db, actor, None, given=inputs, wrong=error.detail, status=error.status
+        )
+        return await to_thread.run_sync(show_error)
     return await to_thread.run_sync(lambda: _keys(request, db, actor, None, new=new))
 
 
 @router.post("/ui/admin/keys/{key}/revoke")
 async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
-    """End a key."""
+    """Revoke a key."""
     await forms.form(request)
     await to_thread.run_sync(keys.revoke, db, actor, key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
@@ -90,33 +92,39 @@ def show_audit(
     since: Annotated[str, Query(max_length=40, description="The first day, such as 2026-11-24")] = "",
     cursor: Cursor = None,
 ) -> Response:
-    """Who changed what, newest first."""
-    asked = {"model": model.strip(), "action": action.strip(), "since": since.strip()}
-    told: dict[str, object] = {"asked": asked, "cursor": cursor, "rows": [], "next_cursor": None, "names": {}}
+    """Show the audit trail, newest first."""
+    filters = {"model": model.strip(), "action": action.strip(), "since": since.strip()}
+    context: dict[str, object] = {
+        "asked": filters,
+        "cursor": cursor,
+        "rows": [],
+        "next_cursor": None,
+        "names": {},
+    }
     try:
-        wanted = Wanted(
-            asked["model"] or None, asked["action"] or None, _day(asked["since"]), newest_first=True
+        selection = Wanted(
+            filters["model"] or None, filters["action"] or None, _day(filters["since"]), newest_first=True
         )
-        found = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=wanted)
+        entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
     except PerennialError as error:
-        return page(request, "audit.html", {**told, "wrong": error.detail}, error.status)
-    named = audit.names(db, actor, found["items"])
-    rows = [(one, _said(dict(one["data"]))) for one in found["items"]]
-    told |= {"rows": rows, "next_cursor": found["next_cursor"], "names": named, "wrong": None}
-    return page(request, "audit.html", told)
+        return page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
+    names = audit.names(db, actor, entries["items"])
+    rows = [(one, _said(dict(one["data"]))) for one in entries["items"]]
+    context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
+    return page(request, "audit.html", context)
 
 
 @router.get("/ui/admin/usage")
 def show_usage(
     request: Request, actor: Admin, db: Db, by: Literal["owner", "model"] = "owner", cursor: Cursor = None
 ) -> Response:
-    """Counts and bytes, per owner or model."""
+    """Show counts and bytes per owner or model."""
     read = usage.by_model if by == "model" else usage.by_owner
-    found = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _total(one["bytes"])) for one in found["items"]]
-    most = max((total for _, _, total in rows), default=0)
-    told = {"by": by, "rows": rows, "most": most, "kinds": KINDS, "cursor": cursor}
-    return page(request, "usage.html", {**told, "next_cursor": found["next_cursor"]})
+    usage_page = read(db, actor, limit=ROWS, cursor=cursor)
+    rows = [(one, one["bytes"], _total(one["bytes"])) for one in usage_page["items"]]
+    largest = max((total for _, _, total in rows), default=0)
+    context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
+    return page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
 
 
 def _keys(
@@ -130,16 +138,16 @@ def _keys(
     new: NewKey | None = None,
     status: int = 200,
 ) -> Response:
-    found = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
+    key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
     now = rfc3339(datetime.now(UTC).timestamp())
-    told = {
-        "keys": found["items"],
-        "next_cursor": found["next_cursor"],
+    context = {
+        "keys": key_page["items"],
+        "next_cursor": key_page["next_cursor"],
         "cursor": cursor,
         "own": actor.key_id,
     }
     form = {"given": given or {}, "wrong": wrong, "new": new, "scopes": SCOPES, "days": DAYS, "now": now}
-    return page(request, "keys.html", {**told, **form}, status)
+    return page(request, "keys.html", {**context, **form}, status)
 
 
 def _name(text: str) -> str:
@@ -152,7 +160,9 @@ def _name(text: str) -> str:
 
 
 def _wanted(given: dict[str, str]) -> predict_keys.Wanted:
-    """Return what a key of scope predict is to ask; the form has its fields for all scopes."""
+    """Return the restrictions of a key of scope predict; the form has their fields for all
+    scopes.
+    """
     return predict_keys.Wanted(
         given.get("model", "").strip() or None,
         given.get("alias", "").strip() or None,
@@ -166,12 +176,12 @@ def _number(given: dict[str, str], name: str, read: Callable[[str], N]) -> N | N
     if not text:
         return None
     try:
-        found = read(text[:20])
+        value = read(text[:20])
     except ValueError:
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.") from None
-    if found != found or found in (math.inf, -math.inf):
+    if value != value or value in (math.inf, -math.inf):
         raise Invalid(f"{name.replace('_', ' ')}: {text[:20]!r} is no number.")
-    return found
+    return value
 
 
 def _expiry(days: str) -> str | None:
@@ -181,7 +191,7 @@ def _expiry(days: str) -> str | None:
 
 
 def _day(text: str) -> float | None:
-    """Its beginning, in seconds since 1970; a time is that time."""
+    """Return the start of a day, or a time, in seconds since 1970; None for an empty text."""
     return None if not text else seconds(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
@@ -190,11 +200,11 @@ def _total(of: ModelBytes) -> int:
 
 
 def _said(data: dict[str, object]) -> list[tuple[str, str]]:
-    """What is kept of a change: (field, value) as text."""
-    shown = (
+    """Return the recorded data of a change as (field, value) texts."""
+    fields = (
         (name, value) for name, value in data.items() if name != "model" and value not in (None, [], {}, "")
     )
     return [
         (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        for name, value in shown
+        for name, value in fields
     ]

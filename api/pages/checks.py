@@ -1,4 +1,4 @@
-"""The gate's checks beside production as the page of a model shows them, and the form that switches them on."""
+"""The gate's checks as the page of a model shows them, and the form that switches them on."""
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -27,18 +27,18 @@ _WORDS: dict[Check, str] = {
 
 
 def describe_limits(gate: GateOut) -> list[str]:
-    """The checks that are on, with their limits, in words."""
+    """Describe the enabled checks with their limits."""
     limits = {name: gate.get(name) for name in CHECKS}
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
 
 
 def list_off(model: ModelOut) -> list[str]:
-    """The checks that are off."""
+    """List the disabled checks."""
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
 
 def describe_checked(gate: Verdict | None) -> list[str]:
-    """Describe what was compared of a version, in sentences; none for a version without such checks."""
+    """Describe the gate's comparison of a version in sentences; empty without such checks."""
     if gate is None:
         return []
     by_name = {check["name"]: check for check in gate["checks"]}
@@ -55,7 +55,7 @@ def describe_checked(gate: Verdict | None) -> list[str]:
 async def switch_on(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """Switch all checks on, with the limits of a new model."""
+    """Enable all checks with the limits of a new model."""
     await forms.form(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change(db, catalogue(), actor, model, change))

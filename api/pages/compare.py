@@ -1,5 +1,4 @@
-"""`/ui/models/{model}/compare`: whether a version is better than another, which classes it hurts, and on
-which images."""
+"""`/ui/models/{model}/compare`: two versions compared by class and by image."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,9 +20,11 @@ from core.store import Blobs
 router = APIRouter(include_in_schema=False)
 
 IMAGES = 48
-"""Images of a page."""
+"""Images per page."""
 CELLS = 24
-"""Classes up to which the confusion is a matrix; beyond, the pairs that changed most."""
+"""Maximum number of classes for a confusion matrix; with more, the pairs that changed most are
+shown.
+"""
 CHOICE = 200
 """Newest versions to choose from."""
 P_SURE = 0.05
@@ -38,7 +39,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader asked for; `link` makes the address of the page with something else in its place."""
+    """The selections in the page's URL; `link` returns the URL with some of them replaced."""
 
     a: int
     b: int
@@ -48,8 +49,8 @@ class Choice:
     every: bool
 
     def link(self, **other: object) -> str:
-        """`?a=3&b=5&task=2…`"""
-        given: dict[str, object] = {
+        """Return a query such as `?a=3&b=5&task=2…`, with the given parameters replaced."""
+        parameters: dict[str, object] = {
             "a": self.a,
             "b": self.b,
             "task": self.task,
@@ -58,12 +59,12 @@ class Choice:
             "all": "true" if self.every else None,
             **other,
         }
-        return "?" + urlencode({name: value for name, value in given.items() if value is not None})
+        return "?" + urlencode({name: value for name, value in parameters.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was compared, and a page of images of one kind."""
+    """A comparison and a page of images of one kind."""
 
     told: CompareOut
     images: ComparedImagePage
@@ -86,17 +87,17 @@ async def show(
     every: Every = False,
     cursor: From = None,
 ) -> Response:
-    """The page that compares two versions."""
-    shown = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    """Show the page that compares two versions."""
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     history = await to_thread.run_sync(
-        lambda: lineage.lineage(db, actor, shown["id"], last=None, size=CHOICE)
+        lambda: lineage.lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
     number = _task(task)
-    here = {"model": shown, "versions": history.versions, "picked": (a, b), "task": number}
+    context = {"model": model_response, "versions": history.versions, "picked": (a, b), "task": number}
     if not a or not b:
-        return page(request, "compare.html", {**here, "told": None, "why": None})
+        return page(request, "compare.html", {**context, "told": None, "why": None})
     try:
-        pair = await to_thread.run_sync(compared_tasks.find, db, actor, shown["id"], a, b, number)
+        pair = await to_thread.run_sync(compared_tasks.find, db, actor, model_response["id"], a, b, number)
         kind: FlipKind = flips or "negative"
         look = Choice(pair.a.number, pair.b.number, number, label or None, kind, every)
 
@@ -105,17 +106,17 @@ async def show(
                 db, actor, pair, number, lambda left: _found(blobs, left, look, cursor)
             )
 
-        found = await work.run(actor.owner_id, made)
+        result = await work.run(actor.owner_id, made)
     except (AnswersMissing, Gone) as error:
-        return page(request, "compare.html", {**here, "told": None, "why": error.detail})
-    return page(request, "compare.html", {**here, **_told(found, look), "cursor": cursor, "why": None})
+        return page(request, "compare.html", {**context, "told": None, "why": error.detail})
+    return page(request, "compare.html", {**context, **_told(result, look), "cursor": cursor, "why": None})
 
 
 def _task(text: str | None) -> int | None:
-    """The number of a task; None of an empty field.
+    """Return the number of a task, or None for an empty field.
 
     Raises:
-        Invalid: anything else.
+        Invalid: it is not a number of at least 1.
     """
     if not text:
         return None
@@ -127,48 +128,52 @@ def _task(text: str | None) -> int | None:
 
 
 def _found(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Found:
-    told = compare.compare(blobs, pair)
-    some = compare.images(blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor)
-    return Found(told, some)
+    comparison = compare.compare(blobs, pair)
+    images = compare.images(blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor)
+    return Found(comparison, images)
 
 
 def _told(found: Found, look: Choice) -> dict[str, object]:
-    """What the template shows."""
-    told = found.told
-    totals = told["totals"]
-    changed = [one for one in told["classes"] if one["negative"] or one["positive"]]
+    """Return the values for the template."""
+    comparison = found.told
+    totals = comparison["totals"]
+    changed = [one for one in comparison["classes"] if one["negative"] or one["positive"]]
     balance = totals["positive"] - totals["negative"]
     return {
-        "told": told,
+        "told": comparison,
         "look": look,
         "images": found.images,
         "balance": balance,
         "sure": totals["mcnemar_p"] < P_SURE,
         "hurt": [one for one in changed if one["negative"] > one["positive"]],
         "helped": [one for one in changed if one["positive"] > one["negative"]],
-        "classes": told["classes"] if look.every else changed,
-        "same": told["classes_total"] - len(changed),
-        "matrix": _matrix(told),
-        "pairs": [pair for pair in told["pairs"] if pair["a"] != pair["b"]][:40],
+        "classes": comparison["classes"] if look.every else changed,
+        "same": comparison["classes_total"] - len(changed),
+        "matrix": _matrix(comparison),
+        "pairs": [pair for pair in comparison["pairs"] if pair["a"] != pair["b"]][:40],
     }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the matrix of changes: the true label, and for each answer b − a."""
+    """A row of the matrix of changes: a true label, and for each predicted label the difference b −
+    a.
+    """
 
     label: str
     cells: list[int]
 
 
 def _matrix(told: CompareOut) -> list[Row] | None:
-    """How many more images of a class (row) get an answer (column) by b than by a; None: too many classes, or
-    no change."""
-    found = told["confusion"]
-    if found is None or len(found["labels"]) > CELLS:
+    """Return the change b − a in predictions (columns) of each class (rows).
+
+    None if there are too many classes or no changes.
+    """
+    confusion = told["confusion"]
+    if confusion is None or len(confusion["labels"]) > CELLS:
         return None
     rows = [
         Row(label, [new - old for old, new in zip(of_a, of_b, strict=True)])
-        for label, of_a, of_b in zip(found["labels"], found["a"], found["b"], strict=True)
+        for label, of_a, of_b in zip(confusion["labels"], confusion["a"], confusion["b"], strict=True)
     ]
     return rows if any(any(row.cells) for row in rows) else None

@@ -1,4 +1,4 @@
-"""Errors as pages: a person reads what went wrong, and who is not logged in is led to the login."""
+"""Errors as pages for people, and redirects to the login."""
 
 import json
 import posixpath
@@ -16,59 +16,68 @@ Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"
 LOGIN = "/ui/login"
 _STRANGE = frozenset("\\#")
-"""Characters that a browser reads as a slash, or at which it ends a path."""
+"""Characters that a browser reads as a slash, or that end a path."""
 
 
 def is_page(scope: Scope) -> bool:
-    """Whether a path is one of the pages'."""
+    """Return True if a request is for a page."""
     path = str(scope["path"]).removeprefix(root_of(scope))
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
 def of_problem(scope: Scope, answer: Answer) -> Answer:
-    """The page of a problem; of 401 the way to the login, and from there back."""
+    """Return the page of a problem; for 401, a redirect to the login and back."""
     status, headers, body = answer
-    kept = {name: value for name, value in headers.items() if name in ("Retry-After", "Allow")}
+    kept_headers = {name: value for name, value in headers.items() if name in ("Retry-After", "Allow")}
     if status in (401, 403) and _is_link_elsewhere(scope):
-        # Another site's link: the cookie is kept back, or does not count, until a page of this service asks.
+        # A link from another site: the browser withholds the cookie, or it does not count, until a
+        # page of this service sends the request.
         return _asked_again(scope)
     if status == 401:
         return _to_login(scope)
-    told: Mapping[str, Any] = json.loads(body)
-    said = {
-        "title": told["title"],
-        "detail": told["detail"],
+    problem: Mapping[str, Any] = json.loads(body)
+    context = {
+        "title": problem["title"],
+        "detail": problem["detail"],
         "status": status,
         "model": _model(scope, status),
-        "remedies": told.get("remedies", []),
+        "remedies": problem.get("remedies", []),
     }
-    text = rendered(scope, "error.html", said)
-    return status, {**kept, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
+    text = rendered(scope, "error.html", context)
+    return status, {**kept_headers, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
 
 def _model(scope: Scope, status: int) -> str | None:
-    """The model whose page a refused request came from."""
-    found = re.match(
+    """Return the model whose page sent a refused request, or None."""
+    match = re.match(
         rf"{PREFIX}/models/([\w.-]+)/", str(scope["path"]).removeprefix(root_of(scope)), re.ASCII
     )
-    return found[1] if found and status in (400, 409, 422) else None
+    return match[1] if match and status in (400, 409, 422) else None
 
 
 def own_path(scope: Scope, path: str) -> str:
-    """That path of the pages as a browser would follow it, or where they begin: never one of another site.
+    """Return a path within the pages as a browser would follow it, else the start page.
 
-    It is judged as it is written, as its percent forms read, and after its steps back: a page of ours in all of them.
+    It is never a path of another site: the path is checked as written, percent-decoded, and
+    normalized.
     """
     pages = f"{root_of(scope)}{PREFIX}"
-    place, mark, query = path.partition("?")
-    read = unquote(place)
-    normal = posixpath.normpath(read)
-    plain = (
-        path.isascii() and read.isascii() and (path + read).isprintable() and not _STRANGE & {*path, *read}
+    written, mark, query = path.partition("?")
+    decoded = unquote(written)
+    normalized = posixpath.normpath(decoded)
+    is_plain = (
+        path.isascii()
+        and decoded.isascii()
+        and (path + decoded).isprintable()
+        and not _STRANGE & {*path, *decoded}
     )
-    if not plain or not (normal == pages or normal.startswith(f"{pages}/")) or not place.startswith(pages):
+    if (
+        not is_plain
+        or not (normalized == pages or normalized.startswith(f"{pages}/"))
+        or not written.startswith(pages)
+    ):
         return pages
-    return f"{quote(normal)}{mark}{query}"
+    return f"{quote(normalized)}{mark}{query}"
 
 
 def _is_link_elsewhere(scope: Scope) -> bool:
@@ -86,7 +95,9 @@ def _here(scope: Scope) -> str:
 
 
 def _page_of_form(scope: Scope) -> str:
-    """The page that a form was on, as the browser says; `own_path` makes sure that it is one of ours."""
+    """Return the page that a form was on, from Referer; `own_path` checks that it is one of
+    ours.
+    """
     try:
         sent = urlsplit(header(scope, b"referer") or "")
     except ValueError:  # such as http://[
@@ -95,10 +106,11 @@ def _page_of_form(scope: Scope) -> str:
 
 
 def _to_login(scope: Scope) -> Answer:
-    """And from there back to the page; where something was sent, the login says that it was not done."""
+    """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     back = _page_of_form(scope) if is_sent else _here(scope)
     place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
-    if header(scope, b"hx-request"):  # htmx would put the login into a part of the page
+    # htmx would insert the login page into a part of the current page.
+    if header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""
     return 303, {"Location": place}, b""

@@ -1,7 +1,7 @@
-"""`/ui/models/{model}/submit/look`: what the first bytes of some files of a batch say, before any of it is uploaded.
+"""`/ui/models/{model}/submit/look`: checks of a batch's first files before it is uploaded.
 
-The page's script reads them out of the archive (`api/static/first_look.js`); the rule is that of
-`core.ingest.first_look`.
+The page's script reads the first bytes of some files from the archive (`api/static/first_look.js`).
+The checks are those of `core.ingest.first_look`.
 """
 
 import base64
@@ -33,7 +33,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Head(BaseModel):
-    """A file of the batch. size: bytes of it; head: the first of them, in base64."""
+    """A file of the batch.
+
+    Attributes:
+        name: path within the archive.
+        size: size in bytes.
+        head: first bytes, in base64.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +49,12 @@ class Head(BaseModel):
 
 
 class Heads(BaseModel):
-    """files: in the batch; 0: nobody knows."""
+    """Some files of a batch.
+
+    Attributes:
+        files: number of files in the batch; 0 if unknown.
+        heads: the files examined.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,29 +64,29 @@ class Heads(BaseModel):
 
 @router.post(f"{PATH}/look")
 async def look(request: Request, model: ModelPath, actor: Write, db: Db, settings: Config) -> Response:
-    """Answer {"refused", "warning"}, each a sentence or empty."""
+    """Return {"refused", "warning"}, each a sentence or empty."""
     session.require_own_origin(request.scope)
     body = await read_body(request.receive, MAX_BYTES, declared_length(request.headers.get("content-length")))
     await to_thread.run_sync(submission.require_model, db, actor, model)
     try:
-        given = Heads.model_validate_json(body)
-        images = [(one.name, one.size, base64.b64decode(one.head, validate=True)) for one in given.heads]
+        sent_heads = Heads.model_validate_json(body)
+        images = [(one.name, one.size, base64.b64decode(one.head, validate=True)) for one in sent_heads.heads]
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
-    found = await to_thread.run_sync(_seen, images, given.files, Limits.of(settings))
-    return JSONResponse(found)
+    verdict = await to_thread.run_sync(_seen, images, sent_heads.files, Limits.of(settings))
+    return JSONResponse(verdict)
 
 
 def _seen(images: list[tuple[str, int, bytes]], files: int, limits: Limits) -> dict[str, str]:
-    """Return what is said of the images: a refusal and a warning, each empty where there is none."""
-    looked: list[Seen] = [
+    """Return a refusal and a warning about the images, each empty if there is none."""
+    image_heads: list[Seen] = [
         Seen(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images
         if not (is_junk(name) or is_no_image(name))
     ]
-    found = seen_of(max(files, len(looked)), looked, limits)
+    impression = seen_of(max(files, len(image_heads)), image_heads, limits)
     try:
-        found.require_enough()
+        impression.require_enough()
     except ArchiveInvalid as error:
         return {"refused": error.detail, "warning": ""}
-    return {"refused": "", "warning": " ".join(found.warnings())}
+    return {"refused": "", "warning": " ".join(impression.warnings())}

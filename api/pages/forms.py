@@ -1,4 +1,6 @@
-"""Forms of the pages: small bodies of names and values, from this service's own pages alone."""
+"""Forms of the pages: small bodies of names and values, accepted only from this service's own
+pages.
+"""
 
 from urllib.parse import parse_qsl
 
@@ -16,15 +18,16 @@ MAX_FIELDS = 20
 
 
 async def form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
-    """What somebody filled in, by name, without the spaces around it.
+    """Return the values of a form by name, without surrounding spaces.
 
     Args:
-        fields: that it may have.
+        fields: maximum number of fields.
 
     Raises:
-        NotAllowed: another site's page sends it.
+        NotAllowed: a page of another site sent it.
         BodyTooLarge, BodyTruncated, BodyTimeout: see `api.guard.read_body`.
-        Invalid: it is not a form, or too long.
+        UnsupportedType: the body is not a form.
+        Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
     """
     session.require_own_origin(request.scope)
     body = await read_body(request.receive, MAX_BYTES, declared_length(request.headers.get("content-length")))
@@ -41,10 +44,10 @@ async def form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
 
 
 def reason_of(given: dict[str, str]) -> str | None:
-    """The reason in a form; None: there is none.
+    """Return the reason in a form, or None.
 
     Raises:
-        Invalid: it is too long, or has a character that nobody can see.
+        Invalid: it is too long, or has an invisible character.
     """
     try:
         return characters.prose(given.get("reason", "")) or None
@@ -53,13 +56,21 @@ def reason_of(given: dict[str, str]) -> str | None:
 
 
 def recipe_of(given: dict[str, str]) -> RecipePatch | None:
-    """The recipe that was chosen to learn again with; None: the one that it had. Raises: InvalidRecipe."""
+    """Return the recipe chosen for learning again; None keeps the task's recipe.
+
+    Raises:
+        InvalidRecipe: it cannot be read.
+    """
     text = given.get("recipe", "")
     return recipe_in(text.encode()) if text else None
 
 
 def number_of(given: dict[str, str], name: str) -> int:
-    """A number in a form. Raises: Invalid."""
+    """Return a number in a form.
+
+    Raises:
+        Invalid: it is not a number of at most nine digits.
+    """
     text = given.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Invalid(f"{name} is not a number: {text[:40]!r}.")

@@ -1,7 +1,7 @@
-"""The accuracy matrix as a heat map: a window of rows and columns, and what each cell shows.
+"""The accuracy matrix as a heat map: a window of rows and columns, and the content of each cell.
 
-Colours are the 20 steps of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100 %: in one
-scale from nothing to all, the differences that matter would be one colour.
+Colours are the 20 steps of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100
+%. On a fixed scale from 0 to 100 %, the relevant differences would share one colour.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,22 @@ from dataclasses import dataclass
 from core.protocol.answers.metrics import MatrixColumn, MetricsOut
 
 ROWS, COLUMNS = 30, 40
-"""Versions and tasks on a page."""
+"""Maximum number of versions and tasks on a page."""
 STEPS = 20
 _FALL = 0.05
-"""A cell is marked that is so much below what the version knew that learned the task."""
+"""Accuracy lost since a task was learned, in [0, 1], above which a cell is marked."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A version on a task. `step`: its colour; `fallen`: what was lost since it was learned, in [0, 1]."""
+    """A version's accuracy on a task.
+
+    Attributes:
+        accuracy: in [0, 1]; None: not measured.
+        step: colour step, from 0 to `STEPS` − 1.
+        learned: True if this version learned the task.
+        fallen: accuracy lost since the task was learned, in [0, 1]; None: less than 0.05.
+    """
 
     task: int
     accuracy: float | None
@@ -41,9 +48,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Heat:
-    """The map. `low`: the accuracy of the first colour; `hidden`: tasks that have no column.
+    """The heat map.
 
-    earlier, later: first task of the columns before and after these, where tasks are shown in order.
+    Attributes:
+        low: accuracy of the first colour, in [0, 1].
+        hidden: number of tasks without a column.
+        earlier, later: first task of the previous and next columns, if tasks are shown in order.
     """
 
     columns: list[MatrixColumn]
@@ -55,31 +65,40 @@ class Heat:
 
 
 def heat(found: MetricsOut, *, production: int | None, left: set[int], first: int | None) -> Heat:
-    """The map of a window of the matrix, newest version first.
+    """Return the heat map of a window of the matrix, newest version first.
 
     Args:
         production: the version in production.
         left: versions that production was rolled back from.
-        first: the first task of the columns; None: of more than 40 tasks those that were forgotten most.
+        first: the first task of the columns; None: of more than 40 tasks, those with the most
+            forgetting.
     """
     columns, earlier, later = _columns(found, first)
-    place = {column["task"]: index for index, column in enumerate(found["columns"])}
-    chosen = [place[column["task"]] for column in columns]
-    known = [row[index] for row in found["accuracy_matrix"] for index in chosen]
-    low = min((value for value in known if value is not None), default=0.0)
+    column_index = {column["task"]: index for index, column in enumerate(found["columns"])}
+    chosen = [column_index[column["task"]] for column in columns]
+    values_shown = [row[index] for row in found["accuracy_matrix"] for index in chosen]
+    low = min((value for value in values_shown if value is not None), default=0.0)
+    # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _when_learned(found)
     rows = []
-    for told, values in zip(found["rows"], found["accuracy_matrix"], strict=True):
+    for version_row, values in zip(found["rows"], found["accuracy_matrix"], strict=True):
         cells = [
-            _cell(found["columns"][index]["task"], values[index], told["task"], low, learned)
+            _cell(found["columns"][index]["task"], values[index], version_row["task"], low, learned)
             for index in chosen
         ]
         if all(cell.accuracy is None for cell in cells):
-            continue  # one that cannot answer, such as a base
-        number = told["version"]
+            continue  # a version that does not predict, such as a base
+        number = version_row["version"]
         rows.append(
-            Row(number, told["task"], told["status"] == "held", number == production, number in left, cells)
+            Row(
+                number,
+                version_row["task"],
+                version_row["status"] == "held",
+                number == production,
+                number in left,
+                cells,
+            )
         )
     return Heat(columns, rows[::-1], low, len(found["columns"]) - len(columns), earlier, later)
 
@@ -92,15 +111,15 @@ def _cell(task: int, value: float | None, own: int | None, low: float, learned: 
 
 
 def _columns(found: MetricsOut, first: int | None) -> tuple[list[MatrixColumn], int | None, int | None]:
-    """The columns, and the first tasks of those before and after them."""
+    """Return the columns, and the first tasks of the columns before and after them."""
     columns = found["columns"]
     if len(columns) <= COLUMNS:
         return columns, None, None
     if first is None:
-        lost = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
-        worst = sorted(columns, key=lambda one: (-lost.get(one["task"], 0.0), -one["task"]))[:COLUMNS]
-        kept = {one["task"] for one in worst}
-        return [one for one in columns if one["task"] in kept], None, None
+        forgetting = {one["task"]: one["forgetting"] or 0.0 for one in found["summary"]["per_task"]}
+        worst = sorted(columns, key=lambda one: (-forgetting.get(one["task"], 0.0), -one["task"]))[:COLUMNS]
+        worst_tasks = {one["task"] for one in worst}
+        return [one for one in columns if one["task"] in worst_tasks], None, None
     start = sum(one["task"] < first for one in columns)
     end = start + COLUMNS
     earlier = columns[max(0, start - COLUMNS)]["task"] if start else None
@@ -109,7 +128,7 @@ def _columns(found: MetricsOut, first: int | None) -> tuple[list[MatrixColumn], 
 
 
 def _when_learned(found: MetricsOut) -> dict[int, float]:
-    """Task → its accuracy when it was learned, along the line of the summarised version."""
+    """Return task → accuracy when it was learned, in the lineage of the summarised version."""
     return {
         one["task"]: one["when_learned"]
         for one in found["summary"]["per_task"]

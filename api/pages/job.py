@@ -1,4 +1,4 @@
-"""`/ui/jobs/{job}`: how far it is, what it said, and its buttons; live by the events of the API."""
+"""`/ui/jobs/{job}`: progress, log and actions of a job, updated live by the API's events."""
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -21,16 +21,16 @@ _ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
 
 @router.get("/ui/jobs/{job}")
 def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
-    """The page of a job."""
-    told = job_story.story(db, actor, job)
-    possible = _possible(told.job)
-    again = "retry" in possible and told.job["kind"] == "learn"
-    suggestions = recipes.suggestions(db, catalogue(), actor, told.job["model"]) if again else []
-    file = _file(told.job)
+    """Show the page of a job."""
+    story = job_story.story(db, actor, job)
+    possible = _possible(story.job)
+    again = "retry" in possible and story.job["kind"] == "learn"
+    suggestions = recipes.suggestions(db, catalogue(), actor, story.job["model"]) if again else []
+    file = _file(story.job)
     return page(
         request,
         "job.html",
-        {"story": told, "job": told.job, "actions": possible, "suggestions": suggestions, "file": file},
+        {"story": story, "job": story.job, "actions": possible, "suggestions": suggestions, "file": file},
     )
 
 
@@ -45,27 +45,29 @@ async def act(
     catalogue: CatalogueOf,
     settings: Config,
 ) -> Response:
-    """Cancel, pause, resume, or learn the task again."""
+    """Cancel, pause or resume a job, or learn its task again."""
     recipe = forms.recipe_of(await forms.form(request))
-    admission, most = Admission.of(settings), settings.max_open_jobs
+    admission, max_open_jobs = Admission.of(settings), settings.max_open_jobs
 
     def acted() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
-            return retries.retry(db, catalogue(), actor, job, recipe, max_open_jobs=most, admission=admission)
+            return retries.retry(
+                db, catalogue(), actor, job, recipe, max_open_jobs=max_open_jobs, admission=admission
+            )
         if verb not in _ACTIONS:
             raise Invalid(
                 f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are possible."
             )
         return jobs.act(db, actor, job, Action(verb)), verb != Action.PAUSE
 
-    answer, ring = await to_thread.run_sync(acted)
+    job_response, ring = await to_thread.run_sync(acted)
     if ring:
-        bell.ring(answer["id"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{answer['id']}", 303)
+        bell.ring(job_response["id"])
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
 def _possible(job: JobOut) -> list[str]:
-    """What can be done with a job now, by the one table of transitions."""
+    """Return the actions that the table of transitions allows for a job now."""
     state = State(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
     again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
@@ -76,7 +78,7 @@ def _possible(job: JobOut) -> list[str]:
 
 
 def _file(job: JobOut) -> str | None:
-    """The query of the download that a finished export has made: version and format; None: it made none."""
+    """Return path and query of a finished export's download, or None for other jobs."""
     report = dict(job["report"] or {})
     if job["kind"] != "export" or job["state"] != State.SUCCEEDED or "format" not in report:
         return None

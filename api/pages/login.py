@@ -1,4 +1,4 @@
-"""Log in with a key, and out."""
+"""Login with a key, and logout."""
 
 from typing import Annotated, Literal
 
@@ -28,7 +28,7 @@ async def ask(
     next: Annotated[str, Query(max_length=2000, description="Where to go then")] = "",
     sent: Annotated[Literal["yes"] | None, Query(description="Something was sent, and was not done")] = None,
 ) -> Response:
-    """The form that asks for a key; where nobody has to log in, the page itself."""
+    """Show the login form, or go on to the page while authentication is off."""
     if request.app.state.settings.auth == "off":
         return RedirectResponse(own_path(request.scope, next), 303)
     return page(
@@ -38,20 +38,20 @@ async def ask(
 
 @router.post(LOGIN)
 async def log_in(request: Request, db: Db) -> Response:
-    """Begin a session, and go on to the page that was wanted."""
-    given = await form(request)
-    wanted = own_path(request.scope, given.get("next", ""))
-    answer = RedirectResponse(wanted, 303)
+    """Start a session and go on to the requested page."""
+    inputs = await form(request)
+    next_path = own_path(request.scope, inputs.get("next", ""))
+    response = RedirectResponse(next_path, 303)
     try:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
         place = session.place(request.scope)
         session.keep(
-            request, answer, await to_thread.run_sync(sessions.begin, db, given.get("key", ""), place)
+            request, response, await to_thread.run_sync(sessions.begin, db, inputs.get("key", ""), place)
         )
     except (NotAuthenticated, NotAllowed) as error:
-        return page(request, "login.html", {"next": wanted, "wrong": error.detail}, error.status)
-    return answer
+        return page(request, "login.html", {"next": next_path, "wrong": error.detail}, error.status)
+    return response
 
 
 @router.post("/ui/logout")
@@ -63,6 +63,6 @@ async def log_out(request: Request, db: Db) -> Response:
         await to_thread.run_sync(sessions.end, db, token)
         access: Access = request.app.state.access
         access.forget(token)
-    answer = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
-    session.forget(request, answer)
-    return answer
+    response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
+    session.forget(request, response)
+    return response

@@ -1,4 +1,4 @@
-"""`/ui/models/{model}`: what waits for a person, how production is, what was learned and forgotten."""
+"""`/ui/models/{model}`: pending decisions, production, and what was learned and forgotten."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated
@@ -30,7 +30,7 @@ router = APIRouter(include_in_schema=False)
 
 JOBS = 8
 HURT = 0.05
-"""A version that lets forgetting rise by so much has hurt what was known."""
+"""Rise of forgetting, in [0, 1], above which a version is shown as harmful."""
 _MOST = 2**31 - 1
 Shown = Annotated[int | None, Query(ge=0, le=_MOST, description="Version of the cell to look into")]
 OnTask = Annotated[int | None, Query(ge=1, le=_MOST, description="Task of the cell to look into")]
@@ -50,47 +50,59 @@ def show(
     last: Last = None,
     first: First = None,
 ) -> Response:
-    """The page of a model."""
-    found = models.read(db, catalogue(), actor, model)
-    recent = jobs.list_jobs(db, actor, state=None, model=found["id"], limit=JOBS, cursor=None)["items"]
-    waits = buttons(found)
+    """Show the page of a model."""
+    model_response = models.read(db, catalogue(), actor, model)
+    recent = jobs.list_jobs(db, actor, state=None, model=model_response["id"], limit=JOBS, cursor=None)[
+        "items"
+    ]
+    waits = buttons(model_response)
     again = any(button.again for one in waits for button in one.buttons)
-    suggestions = recipes.suggestions(db, catalogue(), actor, found["id"]) if again else []
-    told: dict[str, object] = {"model": found, "jobs": recent, "waits": waits, "suggestions": suggestions}
-    told["rebase"] = find_shown(db, actor, found)
-    told |= {"v": v, "t": t, "limits": describe_limits(found["gate"]), "off": list_off(found)}
-    if found["state"] == "fetching":
-        return page(request, "model.html", {**told, "history": None})
-    history = lineage.lineage(db, actor, found["id"], last=last, size=ROWS)
-    told |= _measured(db, actor, found, history, first)
+    suggestions = recipes.suggestions(db, catalogue(), actor, model_response["id"]) if again else []
+    context: dict[str, object] = {
+        "model": model_response,
+        "jobs": recent,
+        "waits": waits,
+        "suggestions": suggestions,
+    }
+    context["rebase"] = find_shown(db, actor, model_response)
+    context |= {
+        "v": v,
+        "t": t,
+        "limits": describe_limits(model_response["gate"]),
+        "off": list_off(model_response),
+    }
+    if model_response["state"] == "fetching":
+        return page(request, "model.html", {**context, "history": None})
+    history = lineage.lineage(db, actor, model_response["id"], last=last, size=ROWS)
+    context |= _measured(db, actor, model_response, history, first)
     if v is not None and t is not None:
-        told["cell"] = class_changes.class_changes(db, actor, found["id"], v, task=t)
-    return page(request, "model.html", {**told, "history": history, "last": last, "first": first})
+        context["cell"] = class_changes.class_changes(db, actor, model_response["id"], v, task=t)
+    return page(request, "model.html", {**context, "history": history, "last": last, "first": first})
 
 
 def _measured(
     db: Database, actor: Actor, model: ModelOut, history: Lineage, first: int | None
 ) -> dict[str, object]:
-    """What the page shows of the accuracy matrix, in a fixed number of queries."""
+    """Return the page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
     window = Window((min(numbers, default=0), max(numbers, default=0)))
-    found = metrics.model_metrics(db, actor, model["id"], version=PRODUCTION, window=window)
-    named, shown = model["aliases"][PRODUCTION], {one.number: one for one in history.versions}
-    production = -1 if named is None else named
+    model_metrics = metrics.model_metrics(db, actor, model["id"], version=PRODUCTION, window=window)
+    alias_version, by_number = model["aliases"][PRODUCTION], {one.number: one for one in history.versions}
+    production = -1 if alias_version is None else alias_version
     left = {move.previous for move in history.moves if move.cause == "rollback" and move.previous is not None}
-    held = [one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]]
-    latest = held[0] if held else history.newest
-    current = shown.get(production)
-    measured = found["summary"]["calibration"]
+    held_versions = [one["version"] for one in model["attention"] if one["kind"] == "held" and one["version"]]
+    latest = held_versions[0] if held_versions else history.newest
+    current = by_number.get(production)
+    measured = model_metrics["summary"]["calibration"]
     return {
-        "summary": found["summary"],
+        "summary": model_metrics["summary"],
         "reliability": [] if measured is None else reliability(measured["bins"]),
         "coverage": "" if measured is None else coverage(measured.get("curve", [])),
         "production": current,
         "checked": describe_checked(None if current is None or current.number == 0 else current.gate),
-        "hurt": _hurt(shown, production),
-        "heat": heat(found, production=production, left=left, first=first),
-        "curves": curves(found, history),
+        "hurt": _hurt(by_number, production),
+        "heat": heat(model_metrics, production=production, left=left, first=first),
+        "curves": curves(model_metrics, history),
         "tree": tree(history.versions, history.moves),
         "changes": class_changes.class_changes(db, actor, model["id"], latest) if latest else None,
         "cell": None,
@@ -98,7 +110,7 @@ def _measured(
 
 
 def _hurt(shown: Mapping[int, VersionRow], production: int) -> float | None:
-    """What forgetting rose by with the version in production, in [0, 1]; None: by less than `HURT`."""
+    """Return the rise of forgetting by the production version, in [0, 1]; None if below `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)
     if now is None or before is None or now.forgetting is None:
@@ -109,37 +121,45 @@ def _hurt(shown: Mapping[int, VersionRow], production: int) -> float | None:
 
 @router.post("/ui/models/{model}/aliases/production")
 async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
-    """Put a version in production."""
-    given = await forms.form(request)
-    version, reason, seen = forms.number_of(given, "version"), forms.reason_of(given), _seen(given)
+    """Move production to a version."""
+    inputs = await forms.form(request)
+    version, reason, expected_version = (
+        forms.number_of(inputs, "version"),
+        forms.reason_of(inputs),
+        _seen(inputs),
+    )
 
     def moved() -> str | None:
-        return aliases.set_alias(db, actor, model, PRODUCTION, version=version, reason=reason, seen=seen)[1]
+        return aliases.set_alias(
+            db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
+        )[1]
 
     return await done(request, model, moved, bell)
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
 async def rollback(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
-    """Put production back on an earlier version."""
-    given = await forms.form(request)
-    version = forms.number_of(given, "version") if given.get("version") else None
-    reason, seen = forms.reason_of(given), _seen(given)
+    """Move production back to an earlier version."""
+    inputs = await forms.form(request)
+    version = forms.number_of(inputs, "version") if inputs.get("version") else None
+    reason, expected_version = forms.reason_of(inputs), _seen(inputs)
 
     def moved() -> str | None:
-        return aliases.rollback(db, actor, model, PRODUCTION, version=version, reason=reason, seen=seen)[1]
+        return aliases.rollback(
+            db, actor, model, PRODUCTION, version=version, reason=reason, seen=expected_version
+        )[1]
 
     return await done(request, model, moved, bell)
 
 
 def _seen(given: dict[str, str]) -> int | None:
-    """The version that production was on when the page of a form was made; None: the form does not say."""
+    """Return the production version shown on the form's page, or None if the form has none."""
     return forms.number_of(given, "production") if given.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")
 async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
-    """Let production follow the line again."""
+    """Let production follow the lineage again."""
     await forms.form(request)
     return await done(request, model, lambda: aliases.follow(db, actor, model, PRODUCTION)[1], bell)
 
@@ -154,22 +174,24 @@ async def delete(
     blobs: BlobStore,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Delete it, once somebody has typed its name, and show the models that are left."""
-    given = await forms.form(request)
+    """Delete a model after its name was typed, and show the remaining models."""
+    inputs = await forms.form(request)
 
     def deleted() -> str:
-        found = models.read(db, catalogue(), actor, model)
-        if given.get("name") != found["name"]:
-            raise Invalid(f"The model is deleted only with its name typed as it is: {found['name']}.")
-        model_deletion.delete(db, store, blobs, actor, found["id"])
-        return found["id"]
+        model_response = models.read(db, catalogue(), actor, model)
+        if inputs.get("name") != model_response["name"]:
+            raise Invalid(
+                f"The model is deleted only with its name typed as it is: {model_response['name']}."
+            )
+        model_deletion.delete(db, store, blobs, actor, model_response["id"])
+        return model_response["id"]
 
-    gone = await to_thread.run_sync(deleted)
-    return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={gone}", 303)
+    deleted_id = await to_thread.run_sync(deleted)
+    return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
 async def done(request: Request, model: str, change: Callable[[], str | None], bell: Bell) -> Response:
-    """Do it, wake the worker for the job whose turn it is now, and show the model again."""
+    """Apply a change, notify the worker of a job that it releases, and show the model again."""
     job = await to_thread.run_sync(change)
     if job is not None:
         bell.ring(job)

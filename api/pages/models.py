@@ -1,4 +1,4 @@
-"""`/ui`: all models at a glance."""
+"""`/ui`: an overview of all models."""
 
 from typing import Annotated, Literal
 
@@ -26,16 +26,20 @@ def show(
     cursor: Cursor = None,
     deleted: Annotated[str | None, Query(max_length=40, description="A model that was just deleted")] = None,
 ) -> Response:
-    """Name, production, accuracy and last job of each, and how many things wait for a person."""
-    found = models.list_models(
+    """Show name, production, accuracy, last job and number of pending decisions of each model."""
+    model_page = models.list_models(
         db, catalogue(), actor, ROWS, cursor, q=q.strip() or None, summary=True, newest_first=sort == "newest"
     )
-    lines = {
+    sparklines = {
         one["id"]: sparkline(one["summary"]["acc_line"])
-        for one in found["items"]
+        for one in model_page["items"]
         if one["summary"] is not None
     }
-    told: dict[str, object] = {"models": found["items"], "next_cursor": found["next_cursor"], "lines": lines}
-    told["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
-    asked = {"q": q, "sort": sort, "cursor": cursor}
-    return page(request, "models.html", {**told, **asked, "width": WIDTH, "height": HEIGHT})
+    context: dict[str, object] = {
+        "models": model_page["items"],
+        "next_cursor": model_page["next_cursor"],
+        "lines": sparklines,
+    }
+    context["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
+    filters = {"q": q, "sort": sort, "cursor": cursor}
+    return page(request, "models.html", {**context, **filters, "width": WIDTH, "height": HEIGHT})

@@ -1,6 +1,7 @@
-"""`/ui/models/new`: create a model: its name, how batches differ, what it begins with, and its gate.
+"""`/ui/models/new`: create a model with its name, scenario, base and gate.
 
-A link may fill in the first of these: that of a warning which advises a model on another one's version.
+A link may fill in these inputs, as in a warning that recommends a new model based on another
+model's version.
 """
 
 from typing import Annotated, cast
@@ -35,7 +36,7 @@ GATES = (
     ("min_new_task", "Accuracy on the new task, at least (percent)", "such as 80"),
     ("min_acc", "Mean accuracy over all tasks, at least (percent)", "such as 75"),
 )
-"""Limits of the gate: name, words, an example."""
+"""Limits of the gate: name, label, example."""
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
@@ -51,12 +52,12 @@ def show(
     model: Filled = "",
     version: Filled = "",
 ) -> Response:
-    """The form."""
+    """Show the form."""
     del actor
-    asked = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
+    link_values = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
     photos = pretrained.Terms.of(settings).photos
-    given = {key: value for key, value in asked.items() if value}
-    return _page(request, catalogue(), photos, given, {}, None)
+    inputs = {key: value for key, value in link_values.items() if value}
+    return _page(request, catalogue(), photos, inputs, {}, None)
 
 
 @router.post(PATH)
@@ -69,53 +70,61 @@ async def create(
     settings: Config,
     bell: Bell,
 ) -> Response:
-    """Create it, and show it; or say beside each input what is wrong with it."""
-    given = await forms.form(request)
-    known = await to_thread.run_sync(catalogue)
+    """Create a model and show it, or show the form again with an error beside each invalid
+    input.
+    """
+    inputs = await forms.form(request)
+    catalogue_value = await to_thread.run_sync(catalogue)
     bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
 
     def created() -> ModelOut:
-        wanted = _wanted(given)
-        if given.get("base") == "version":
-            source = models.read(db, known, actor, given.get("model", ""))
+        new_model = _wanted(inputs)
+        if inputs.get("base") == "version":
+            source = models.read(db, catalogue_value, actor, inputs.get("model", ""))
             size, channels = source["image"]["size"], source["image"]["channels"]
-            wanted["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
-            wanted["image"] = {"size": size, "channels": channels}
-        return models.create(db, blobs, known, actor, wanted, None, bounds, terms)[0]
+            new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
+            new_model["image"] = {"size": size, "channels": channels}
+        return models.create(db, blobs, catalogue_value, actor, new_model, None, bounds, terms)[0]
 
     try:
-        answer = await to_thread.run_sync(created)
+        model_response = await to_thread.run_sync(created)
     except PerennialError as error:
         errors = {one["field"]: one["message"] for one in error.fields}
-        return _page(request, known, terms.photos, given, errors, error.detail, error.status)
-    if answer["job"] is not None:
-        bell.ring(answer["job"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{answer['id']}", 303)
+        return _page(request, catalogue_value, terms.photos, inputs, errors, error.detail, error.status)
+    if model_response["job"] is not None:
+        bell.ring(model_response["job"])
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
 def _wanted(given: dict[str, str]) -> NewModel:
-    """What the form asks for.
+    """Return the request that the form describes.
 
     Raises:
-        Invalid: an input that only a form can have wrong.
+        Invalid: an input is invalid in a way that only a form can be.
     """
     scenario = given.get("scenario", "")
     if scenario not in SCENARIOS:
         raise _wrong("scenario", f"must be one of {', '.join(SCENARIOS)}")
-    wanted: NewModel = {
+    new_model: NewModel = {
         "name": given.get("name", ""),
         "scenario": cast(Scenario, scenario),
         "gate": _gate(given),
     }
     try:
-        wanted["description"] = characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
+        new_model["description"] = (
+            characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
+        )
     except ValueError as error:
         raise _wrong("description", str(error)) from None
-    return cast(NewModel, {**wanted, **_base(given)})
+    return cast(NewModel, {**new_model, **_base(given)})
 
 
 def _base(given: dict[str, str]) -> dict[str, object]:
-    """What of the request says what the model begins with."""
+    """Return the part of the request that chooses the model's starting weights.
+
+    Raises:
+        Invalid: the choice is unknown, or contradicts another input.
+    """
     base = given.get("base", "packaged")
     if given.get("timm") and base != "timm":
         raise _wrong("base", "names no weights of timm, and a name of them is filled in: choose one of both")
@@ -137,7 +146,7 @@ def _base(given: dict[str, str]) -> dict[str, object]:
 
 
 def _gate(given: dict[str, str]) -> GateLimits:
-    found = {}
+    limits = {}
     for name, _, _ in GATES:
         text = given.get(name, "").removesuffix("%").strip()
         if not text:
@@ -148,8 +157,8 @@ def _gate(given: dict[str, str]) -> GateLimits:
             value = -1.0
         if not 0 <= value <= 100:
             raise _wrong(f"gate.{name}", "must be a number from 0 to 100")
-        found[name] = value / 100
-    return cast(GateLimits, found)
+        limits[name] = value / 100
+    return cast(GateLimits, limits)
 
 
 def _wrong(field: str, message: str) -> Invalid:
@@ -168,7 +177,7 @@ def _page(
     said: str | None,
     status: int = 200,
 ) -> Response:
-    told = {
+    context = {
         "given": given,
         "errors": errors,
         "said": said,
@@ -178,4 +187,4 @@ def _page(
         "recommended": known["recommended"],
         "pretrained": sorted(known["pretrained"]),
     }
-    return page(request, "new.html", told, status)
+    return page(request, "new.html", context, status)

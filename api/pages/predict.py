@@ -1,5 +1,6 @@
-"""`/ui/models/{model}/versions/{version}/predict`: photos in, labels and probabilities out; and downloads of
-a version."""
+"""`/ui/models/{model}/versions/{version}/predict`: predictions for photos, and downloads of a
+version.
+"""
 
 import base64
 import json
@@ -26,9 +27,9 @@ router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/models/{model}/versions/{version}/predict"
 TOP = 5
-"""Labels shown of each photo."""
+"""Number of labels shown per photo."""
 THUMB_BYTES = 2 << 20
-"""A photo of at most so many bytes is shown beside its answer."""
+"""Largest photo in bytes that is shown beside its prediction."""
 THUMBS = 12
 TASKS = 50
 _PICTURES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
@@ -37,7 +38,14 @@ Head = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: w
 
 @dataclass(frozen=True)
 class Answer:
-    """A photo's answer. `photo`: its address for an `img`, None: it is not shown."""
+    """A prediction for a photo.
+
+    Attributes:
+        photo: data URL for an `img`; None: the photo is not shown.
+        labels: (label, probability), most probable first.
+        error: reason why there is no prediction.
+        sure: True if the probability reaches the version's threshold; None: there is no threshold.
+    """
 
     name: str | None
     photo: str | None
@@ -50,11 +58,11 @@ class Answer:
 def show(
     request: Request, model: ModelPath, version: VersionPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """The form."""
-    found = models.read(db, catalogue(), actor, model)
-    number = versions.get_version(db, actor, found["id"], version)["number"]
-    heads = [one["number"] for one in tasks.list_tasks(db, actor, found["id"], TASKS, None)["items"]]
-    return _page(request, found, version, number, heads)
+    """Show the form."""
+    model_response = models.read(db, catalogue(), actor, model)
+    number = versions.get_version(db, actor, model_response["id"], version)["number"]
+    heads = [one["number"] for one in tasks.list_tasks(db, actor, model_response["id"], TASKS, None)["items"]]
+    return _page(request, model_response, version, number, heads)
 
 
 @router.post(PATH)
@@ -69,24 +77,38 @@ async def predict(
     catalogue: CatalogueOf,
     task: Head = None,
 ) -> Response:
-    """The labels of the photos that were chosen."""
+    """Show the predicted labels of the chosen photos."""
     session.require_own_origin(request.scope)
-    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    told = await to_thread.run_sync(versions.get_version, db, actor, found["id"], version)
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    version_response = await to_thread.run_sync(
+        versions.get_version, db, actor, model_response["id"], version
+    )
     heads = [
         one["number"]
-        for one in (await to_thread.run_sync(tasks.list_tasks, db, actor, found["id"], TASKS, None))["items"]
+        for one in (await to_thread.run_sync(tasks.list_tasks, db, actor, model_response["id"], TASKS, None))[
+            "items"
+        ]
     ]
-    asked = Asked(actor, found["id"], version, task, TOP)
+    question = Asked(actor, model_response["id"], version, task, TOP)
     try:
-        said, images, place = await ask(request, asked, db, blobs, settings)
+        predictions, images, place = await ask(request, question, db, blobs, settings)
     except PerennialError as error:
-        return _page(request, found, version, told["number"], heads, wrong=error.detail, status=error.status)
+        return _page(
+            request,
+            model_response,
+            version,
+            version_response["number"],
+            heads,
+            wrong=error.detail,
+            status=error.status,
+        )
     try:
-        answers = await to_thread.run_sync(_answers, said, images.body)
+        shown_answers = await to_thread.run_sync(_answers, predictions, images.body)
     finally:
         place.leave()
-    return _page(request, found, version, told["number"], heads, answers=answers, task=task)
+    return _page(
+        request, model_response, version, version_response["number"], heads, answers=shown_answers, task=task
+    )
 
 
 @router.post("/ui/models/{model}/versions/{version}/export/{format}")
@@ -101,15 +123,15 @@ async def export(
     settings: Config,
     bell: Bell,
 ) -> Response:
-    """The download of a version in a format that a job makes: the file, or the job while it is made."""
+    """Redirect to the download of a version in a format, or to the job that creates it."""
     await forms.form(request)
     root = root_of(request.scope)
-    most = settings.max_open_jobs
+    max_open_jobs = settings.max_open_jobs
 
     def asked() -> str:
         if exports.stored(db, blobs, actor, model, version, format=format) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
-        job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=most)
+        job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=max_open_jobs)
         if fresh:
             bell.ring(job["id"])
         return f"{root}/ui/jobs/{job['id']}"
@@ -118,21 +140,23 @@ async def export(
 
 
 def _answers(said: bytes, photos: object) -> list[Answer]:
-    told: PredictOut = json.loads(said)
-    found = []
-    for index, (one, photo) in enumerate(zip(told["predictions"], photos, strict=True)):  # type: ignore[call-overload]
-        shown = _photo(photo) if index < THUMBS else None
+    response: PredictOut = json.loads(said)
+    answers = []
+    for index, (one, photo) in enumerate(zip(response["predictions"], photos, strict=True)):  # type: ignore[call-overload]
+        photo_url = _photo(photo) if index < THUMBS else None
         if "error" in one:
-            found.append(Answer(one["name"], shown, [], one["error"]["detail"]))
+            answers.append(Answer(one["name"], photo_url, [], one["error"]["detail"]))
         else:
-            found.append(
-                Answer(one["name"], shown, list(one["probabilities"].items())[:TOP], None, one.get("sure"))
+            answers.append(
+                Answer(
+                    one["name"], photo_url, list(one["probabilities"].items())[:TOP], None, one.get("sure")
+                )
             )
-    return found
+    return answers
 
 
 def _photo(data: bytes | bytearray | memoryview) -> str | None:
-    """A picture as the address of an `img`; a browser decodes it, and nothing in it runs."""
+    """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
     kind = next((kind for begin, kind in _PICTURES.items() if bytes(data[: len(begin)]) == begin), None)
     if kind is None or len(data) > THUMB_BYTES:
         return None
@@ -151,5 +175,5 @@ def _page(
     task: int | None = None,
     status: int = 200,
 ) -> Response:
-    told = {"model": model, "version": version, "number": number, "heads": heads, "task": task}
-    return page(request, "predict.html", {**told, "answers": answers, "wrong": wrong}, status)
+    context = {"model": model, "version": version, "number": number, "heads": heads, "task": task}
+    return page(request, "predict.html", {**context, "answers": answers, "wrong": wrong}, status)

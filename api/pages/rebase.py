@@ -1,5 +1,7 @@
-"""`/ui/models/{model}/rebase`: both models of a rebase on the same images, and the form that moves production; and the
-section of a model's page that leads there."""
+"""`/ui/models/{model}/rebase`: both models of a rebase on the same images, and moving production.
+
+Also the section of a model's page that links there.
+"""
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -19,14 +21,14 @@ router = APIRouter(include_in_schema=False)
 
 
 def find_shown(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
-    """Find what the page of a model shows of a rebase, by counts alone; None: nothing is to be shown.
+    """Return the rebase to show on a model's page, by counts alone, or None.
 
-    A finished one is shown in the model that production moved to, for the way back.
+    A finished one is shown on the model that production moved to, to allow the way back.
     """
-    found = rebase_comparison.look(db, actor, model["id"])
-    if found is None or (found["state"] == "finished" and found["new"]["id"] != model["id"]):
+    rebase = rebase_comparison.look(db, actor, model["id"])
+    if rebase is None or (rebase["state"] == "finished" and rebase["new"]["id"] != model["id"]):
         return None
-    return found
+    return rebase
 
 
 @router.get("/ui/models/{model}/rebase")
@@ -39,28 +41,28 @@ async def show(
     catalogue: CatalogueOf,
     work: PictureWork,
 ) -> Response:
-    """The page of a rebase, image by image."""
-    found = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
-    new = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, found["new"]["id"]))
-    return page(request, "rebase.html", {"model": new, "rebase": found})
+    """Show the page of a rebase, image by image."""
+    rebase = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
+    new = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, rebase["new"]["id"]))
+    return page(request, "rebase.html", {"model": new, "rebase": rebase})
 
 
 @router.post("/ui/models/{model}/rebase/finish")
 async def finish(
     request: Request, model: ModelPath, actor: Write, db: Db, blobs: BlobStore, work: PictureWork
 ) -> Response:
-    """Compare both models image by image, and give this one the name of the other."""
-    given = await forms.form(request)
-    seen = (forms.number_of(given, "old"), forms.number_of(given, "new"))
-    reason, missing = forms.reason_of(given), _missing(given)
+    """Compare both models image by image, and give this one the other's name."""
+    inputs = await forms.form(request)
+    shown_versions = (forms.number_of(inputs, "old"), forms.number_of(inputs, "new"))
+    reason, missing = forms.reason_of(inputs), _missing(inputs)
 
     def moved() -> RebaseOut:
-        return rebase_finish.finish(db, blobs, actor, model, reason, missing, seen=seen)
+        return rebase_finish.finish(db, blobs, actor, model, reason, missing, seen=shown_versions)
 
     await work.run(actor.owner_id, moved)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
 def _missing(given: dict[str, str]) -> rebase_finish.Missing:
-    """Return what happens where something is missing: a tick says that production moves all the same."""
+    """Return the policy for missing images; the ticked box moves production in spite of them."""
     return "allow" if given.get("sure") == "yes" else "refuse"

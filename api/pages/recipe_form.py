@@ -1,4 +1,6 @@
-"""The part of a form that says how a batch is learned: a choice of method or preset, and what differs from it."""
+"""The part of a form that sets how a batch is learned: a method or preset, and deviations
+from it.
+"""
 
 import json
 from collections.abc import Mapping
@@ -17,13 +19,13 @@ from core.requests import recipes
 from core.requests.actor import Actor
 
 CHOICE = "choice"
-"""Name of the input that says what the others differ from: `method:NAME`, `preset:NAME`, or nothing."""
+"""Name of the input that selects the defaults: `method:NAME`, `preset:NAME`, or empty."""
 _CHOSEN_ELSEWHERE = ("method", "preset")
 
 
 @dataclass(frozen=True)
 class Option:
-    """A method or preset. `why_not`: why the model's scenario has no use of it."""
+    """A method or preset. `why_not`: why it does not apply to the model's scenario."""
 
     value: str
     name: str
@@ -33,11 +35,12 @@ class Option:
 
 @dataclass
 class RecipeForm:
-    """What a page shows of a recipe.
+    """A recipe as a page shows it.
 
     Attributes:
-        given: what somebody filled in, by name.
-        patch: what differs from the model's recipe, as it is sent.
+        choice: the selected method or preset, as in `CHOICE`.
+        given: values of the form by name.
+        patch: deviations from the model's recipe, as they are sent.
         errors: name of an input → what is wrong with it; the name `recipe` stands for all.
     """
 
@@ -64,17 +67,17 @@ class RecipeForm:
 
     @property
     def filled_in(self) -> bool:
-        """Whether an input besides the choice is."""
+        """True if any input besides the choice has a value."""
         return any(self.given.get(path) for path in self.paths)
 
     @property
     def unknown(self) -> list[str]:
-        """What was filled in by a name that no input has."""
-        known = {CHOICE, *self.paths}
-        return [path for path in self.given if path not in known]
+        """Names of values that no input has."""
+        names = {CHOICE, *self.paths}
+        return [path for path in self.given if path not in names]
 
     def refused(self, error: InvalidRecipe) -> None:
-        """Put an error of the service beside the inputs that it is about."""
+        """Add the service's errors to the inputs that they concern."""
         names = {CHOICE, *self.paths}
         for one in error.fields:
             path = one["field"].removeprefix("recipe.")
@@ -88,15 +91,15 @@ class RecipeForm:
 def recipe_form(
     db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, given: Mapping[str, str]
 ) -> RecipeForm:
-    """The form for a model as somebody filled it in, its patch, and what the service says of it."""
+    """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = given.get(CHOICE, "")
     base = _chosen(catalogue, choice)
-    own: Mapping[str, Any] = model["recipe"]
+    current: Mapping[str, Any] = model["recipe"]
     try:
-        own = recipes.planned(db, catalogue, actor, model["id"], base or {}).recipe
+        current = recipes.planned(db, catalogue, actor, model["id"], base or {}).recipe
     except InvalidRecipe:
-        own = merge_recipe(own, base or {})
-    method = cast(Mapping[str, Any], own["method"])
+        current = merge_recipe(current, base or {})
+    method = cast(Mapping[str, Any], current["method"])
     name = str(method["name"])
     entry = catalogue["methods"].get(name)
     hyper = {} if entry is None else {**entry["defaults"], **method}
@@ -113,7 +116,7 @@ def recipe_form(
         presets,
         name,
         () if entry is None else fields_of(entry["schema"], hyper, "method."),
-        fields_of(catalogue["recipe"]["schema"], own, without=_CHOSEN_ELSEWHERE),
+        fields_of(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
         dict(given),
     )
     if base is None:
@@ -127,15 +130,19 @@ def recipe_form(
 
 
 def names(catalogue: Catalogue) -> tuple[str, ...]:
-    """Every name that an input of such a form may have."""
-    found = {CHOICE, *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE))}
+    """Return every name that an input of such a form may have."""
+    input_names = {CHOICE, *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE))}
     for entry in catalogue["methods"].values():
-        found |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
-    return tuple(sorted(found))
+        input_names |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
+    return tuple(sorted(input_names))
 
 
 def given_of(text: str) -> dict[str, str]:
-    """What to fill in, by name, so that the form says the recipe of a patch in JSON. Raises ValueError: it is none."""
+    """Return the form values, by name, that express a recipe patch in JSON.
+
+    Raises:
+        ValueError: the text is not a JSON object.
+    """
     try:
         patch = json.loads(text)
     except RecursionError:
@@ -154,7 +161,7 @@ def given_of(text: str) -> dict[str, str]:
 def _plan(
     form: RecipeForm, db: Database, catalogue: Catalogue, actor: Actor, model: str, base: JsonObject
 ) -> None:
-    """Fill in the patch, and what the service says of it. Raises InvalidRecipe."""
+    """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
         patch, hyper = patch_of(form.fields, form.given), patch_of(form.method_fields, form.given)
     except Unfit as error:
@@ -166,7 +173,7 @@ def _plan(
 
 
 def _chosen(catalogue: Catalogue, choice: str) -> JsonObject | None:
-    """The patch that a choice stands for; None: there is no such choice."""
+    """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:
         return {}
@@ -176,7 +183,7 @@ def _chosen(catalogue: Catalogue, choice: str) -> JsonObject | None:
 
 
 def _short(patch: JsonObject) -> JsonObject:
-    """A method without hyper-parameters by its name alone."""
+    """Return the patch with a method without hyper-parameters shortened to its name."""
     method = patch.get("method")
     return (
         {**patch, "method": method["name"]} if isinstance(method, dict) and set(method) == {"name"} else patch

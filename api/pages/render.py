@@ -1,4 +1,4 @@
-"""Makes a page of a template: what every page is told, and the policy under which it runs."""
+"""Rendering of pages from templates, with their common values and security policy."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,44 +21,53 @@ POLICY = (
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
-    # Of its own pages a browser then names the origin, also with a form: see `api.session`.
+    # With this policy a browser sends the origin with the service's own forms: see `api.session`.
     "Referrer-Policy": "same-origin",
 }
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def page(request: Request, template: str, told: Mapping[str, object], status: int = 200) -> HTMLResponse:
-    """A page.
+    """Return a page as a response.
 
     Args:
         template: a file in `api/templates`.
-        told: what it shows, by the names that the template has for it.
+        told: values of the template's variables.
     """
     return HTMLResponse(rendered(request.scope, template, told), status, HEADERS)
 
 
 def rendered(scope: Scope, template: str, told: Mapping[str, object]) -> str:
-    """The text of a page."""
+    """Return the HTML text of a page."""
     root = root_of(scope)
     path = scope["path"].removeprefix(root)
     actor = scope.get("state", {}).get("actor")
-    may = actor is not None and actor.may("write")  # else nobody is shown a button that would refuse him
-    here = {"root": root, "path": path, "actor": actor, "may": may, "auth": scope["app"].state.settings.auth}
-    return _environment().get_template(template).render(**here, **told)
+    # Hide buttons that the caller's key could not use.
+    may_write = actor is not None and actor.may("write")
+    common = {
+        "root": root,
+        "path": path,
+        "actor": actor,
+        "may": may_write,
+        "auth": scope["app"].state.settings.auth,
+    }
+    return _environment().get_template(template).render(**common, **told)
 
 
 def root_of(scope: Scope) -> str:
-    """The path that comes before all of the service's."""
+    """Return the path prefix in front of the service's paths."""
     return str(scope.get("root_path", "")).rstrip("/")
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """`96.1 %` of 0.961; a dash where nothing was measured."""
+    """Format 0.961 as `96.1 %`; a dash if not measured."""
     return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def points(share: float | None) -> str:
-    """`+1.2` of 0.012, in points of a percent; a minus that lines up; a dash where nothing was measured."""
+    """Format 0.012 as `+1.2` percentage points, with a typographic minus; a dash if not
+    measured.
+    """
     if share is None:
         return "–"
     value = round(100 * share, 1)
@@ -66,12 +75,12 @@ def points(share: float | None) -> str:
 
 
 def number(count: int) -> str:
-    """`5,000` of 5000, as the API writes numbers in sentences."""
+    """Format 5000 as `5,000`, like numbers in the API's sentences."""
     return f"{count:,}"
 
 
 def size(count: float) -> str:
-    """`4.1 MB` of 4100000."""
+    """Format 4100000 bytes as `4.1 MB`."""
     unit = 0
     while count >= 999.5 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1
@@ -79,23 +88,23 @@ def size(count: float) -> str:
 
 
 def moment(at: str) -> str:
-    """`24 Nov 2026, 02:10` (UTC) of an RFC 3339 time."""
+    """Format an RFC 3339 time as `24 Nov 2026, 02:10` (UTC)."""
     return f"{datetime.fromisoformat(at).astimezone(UTC):%-d %b %Y, %H:%M}"
 
 
 def ago(at: str) -> str:
-    """`5 min ago`; of what is to come `in 5 min`."""
+    """Format a time as `5 min ago`, or a future one as `in 5 min`."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
     return f"in {span(-seconds)}" if seconds < -1 else f"{span(seconds)} ago"
 
 
 def until(begin: str, end: str) -> str:
-    """`5 min` from one time to another."""
+    """Format the span between two times as `5 min`."""
     return span((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
 
 
 def span(seconds: float) -> str:
-    """`40 s`, `5 min`, `3 h`, `12 days`."""
+    """Format seconds as `40 s`, `5 min`, `3 h` or `12 days`."""
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
@@ -104,7 +113,7 @@ def span(seconds: float) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -112,7 +121,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(
+    environment.filters.update(
         percent=percent,
         points=points,
         size=size,
@@ -126,5 +135,5 @@ def _environment() -> Environment:
         next_batch=words.next_batch,
         segment=lambda text: quote(str(text), safe=""),
     )
-    made.globals["static"] = address
-    return made
+    environment.globals["static"] = address
+    return environment

@@ -1,7 +1,8 @@
-"""A form for a JSON Schema: which inputs it has, and what somebody filled in as a patch.
+"""HTML forms from a JSON Schema: the inputs of a schema, and the patch from the values of a form.
 
-Every input begins empty, which means "as it is" (`own`): only what differs is sent. Known are number, integer,
-boolean, enum, const, what may be null, and objects in objects; anything else is written as JSON.
+Every input starts empty, which keeps the current value (`own`): only differences are sent.
+Supported are number, integer, boolean, enum, const, nullable values, and nested objects. Other
+values are entered as JSON.
 """
 
 import json
@@ -13,21 +14,21 @@ from core.protocol.document import JsonObject
 
 Kind = Literal["number", "integer", "choice", "group", "json"]
 NONE = "none"
-"""What a person writes for null."""
+"""Text that a person enters for null."""
 ON, OFF = "on", "off"
 _NULL = {"type": "null"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """An input.
+    """An input of a form.
 
     Attributes:
-        path: its name in the form: where its value belongs, such as `optimizer.lr`.
-        own: the value that counts where nothing is filled in.
-        choices: values as they are written in the form, of a choice.
-        nullable: whether it may be null; a group is then switched on and off.
-        fields: of a group.
+        path: name in the form and path of its value, such as `optimizer.lr`.
+        own: the value that applies if the input is empty.
+        choices: for a choice, its values as written in the form.
+        nullable: True if the value may be null; a group is then switched on and off.
+        fields: inputs of a group.
     """
 
     path: str
@@ -42,14 +43,14 @@ class Field:
 
     @property
     def shown(self) -> str:
-        """The own value for people."""
+        """The current value as text."""
         if self.kind == "group":
             return OFF if self.own is None else ON
         return written(self.own)
 
 
 class Unfit(Exception):
-    """What somebody filled in is no value; `errors`: path → why."""
+    """Form values that cannot be read; `errors`: path → reason."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__(f"{len(errors)} inputs")
@@ -59,28 +60,28 @@ class Unfit(Exception):
 def fields_of(
     schema: Mapping[str, Any], own: Mapping[str, Any], prefix: str = "", without: Sequence[str] = ()
 ) -> tuple[Field, ...]:
-    """The inputs of an object.
+    """Return the inputs of an object.
 
     Args:
-        schema: of the object; `$ref` is looked up in its `$defs`.
-        own: the object as it is now.
-        prefix: what the paths begin with, such as `method.`.
-        without: properties that have no input.
+        schema: JSON Schema of the object; `$ref` refers to its `$defs`.
+        own: the current object.
+        prefix: prefix of the paths, such as `method.`.
+        without: properties that get no input.
     """
     definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
-    found = (
+    fields = (
         _field(definitions, of, f"{prefix}{name}", name, own.get(name, of.get("default")))
         for name, of in schema.get("properties", {}).items()
         if name not in without
     )
-    return tuple(field for field in found if field is not None)
+    return tuple(field for field in fields if field is not None)
 
 
 def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
-    """What differs from the own values, as a patch.
+    """Return the differences from the current values as a patch.
 
     Raises:
-        Unfit: a value cannot be read; whether it is allowed, its schema says.
+        Unfit: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
     patch = _patch(fields, given, errors)
@@ -90,19 +91,19 @@ def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
 
 
 def filled_in(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """What to fill in, by path, so that `patch_of` gives the patch."""
-    found: dict[str, str] = {}
+    """Return the form values, by path, from which `patch_of` makes this patch."""
+    values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found |= {path: ON, **filled_in(value, f"{path}.")}
+            values |= {path: ON, **filled_in(value, f"{path}.")}
         else:
-            found[path] = written(value)
-    return found
+            values[path] = written(value)
+    return values
 
 
 def written(value: object) -> str:
-    """A value as it is filled in."""
+    """Return a value as it is written in the form."""
     if value is None:
         return NONE
     if isinstance(value, bool):
@@ -111,7 +112,7 @@ def written(value: object) -> str:
 
 
 def paths_in(fields: Sequence[Field]) -> Iterator[str]:
-    """The names of all inputs."""
+    """Yield the names of all inputs."""
     for field in fields:
         yield field.path
         yield from paths_in(field.fields)
@@ -123,7 +124,7 @@ def _field(
     nullable, of = _without_null(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
-        return None  # there is nothing to choose
+        return None  # a constant leaves no choice
     if "enum" in of:
         return Field(path, label, "choice", own, tuple(map(str, of["enum"])), nullable=nullable)
     kind = of.get("type")
@@ -143,10 +144,10 @@ def _field(
 
 
 def _without_null(definitions: Mapping[str, Any], of: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Whether a value may be null, and the schema of the others; references are looked up."""
-    nullable, others = False, [one for one in of.get("anyOf", ()) if one != _NULL]
-    if "anyOf" in of and len(others) == 1:
-        nullable, of = len(of["anyOf"]) == 2, others[0]
+    """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""
+    nullable, non_null = False, [one for one in of.get("anyOf", ()) if one != _NULL]
+    if "anyOf" in of and len(non_null) == 1:
+        nullable, of = len(of["anyOf"]) == 2, non_null[0]
     if "$ref" in of:
         of = definitions[of["$ref"].rpartition("/")[2]]
     return nullable, of
@@ -160,8 +161,8 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
             inner = _patch(field.fields, given, errors)
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
-                can = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
-                errors[field.path] = f"is {text[:40]!r}; {can}"
+                advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
+                errors[field.path] = f"is {text[:40]!r}; {advice}"
             elif text == OFF:
                 patch[name] = None
             elif inner or text == ON:
@@ -178,7 +179,7 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
 
 
 def _value(field: Field, text: str) -> Any:
-    """What a text means. Raises ValueError with what is allowed."""
+    """Return the value of a text. Raises ValueError that says what is allowed."""
     if field.nullable and text == NONE:
         return None
     if field.kind == "choice":

@@ -1,7 +1,8 @@
-"""`/ui/models/{model}/submit`: send a batch, know before what it will meet, and see the command that does the same.
+"""`/ui/models/{model}/submit`: send a batch, check it first, and show the equivalent command.
 
-With a script the page uploads each file as soon as it is dropped, in pieces that survive a cut (`/v1/uploads`); without
-one it is a plain form with a file. Both go the way of the API's own route (`api.uploads.order`).
+With JavaScript the page uploads each file as soon as it is dropped, in pieces that can be resumed
+(`/v1/uploads`). Without, it is a plain form with a file. Both use the code of the API's own route
+(`api.uploads.order`).
 """
 
 import shlex
@@ -41,9 +42,9 @@ router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/models/{model}/submit"
 FIELDS = 300
-"""That the form may have: those of the widest method, and of all else that a recipe says."""
+"""Maximum number of form fields: enough for the largest method and the rest of a recipe."""
 FILES = 20
-"""Named in the commands."""
+"""Maximum number of files named in the commands."""
 Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
 _PLAIN = ("name", "do", "conflicts", "again")
 
@@ -58,30 +59,37 @@ def show(
     choice: Filled = "",
     recipe: Filled = "",
 ) -> Response:
-    """The form. `choice`: the method or preset whose settings are shown; `recipe`: a patch that fills all in."""
-    found = models.read(db, catalogue(), actor, model)
-    given = {recipe_form.CHOICE: choice} if choice else {}
-    unreadable = False
+    """Show the form.
+
+    Args:
+        choice: the method or preset whose settings are shown.
+        recipe: a patch in JSON that fills in the inputs.
+    """
+    model_response = models.read(db, catalogue(), actor, model)
+    inputs = {recipe_form.CHOICE: choice} if choice else {}
+    is_unreadable = False
     try:
-        given |= recipe_form.given_of(recipe) if recipe else {}
+        inputs |= recipe_form.given_of(recipe) if recipe else {}
     except ValueError:
-        unreadable = True
-    form = recipe_form.recipe_form(db, catalogue(), actor, found, given)
-    if unreadable:
+        is_unreadable = True
+    form = recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+    if is_unreadable:
         form.errors["recipe"] = "The link to this page names a recipe that is none: nothing is filled in."
     elif form.unknown:
         left_out = ", ".join(form.unknown[:10])
         form.errors["recipe"] = f"The link to this page names settings that do not exist: {left_out}."
-    return _page(request, _Shown(found, form))
+    return _page(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/plan")
 async def plan(request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf) -> Response:
-    """What the service says of the form as it is filled in, and the commands that do the same."""
-    given = await forms.form(request, FIELDS)
-    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, catalogue(), actor, found, given))
-    return _page(request, _Shown(found, form))
+    """Show the service's warnings about the form's values, and the equivalent commands."""
+    inputs = await forms.form(request, FIELDS)
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    form = await to_thread.run_sync(
+        lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+    )
+    return _page(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/check")
@@ -95,29 +103,30 @@ async def check(
     catalogue: CatalogueOf,
     settings: Config,
 ) -> Response:
-    """What a submit of an upload would meet, in words."""
-    given = await forms.form(request, FIELDS)
-    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, catalogue(), actor, found, given))
+    """Show the result of checking an upload without submitting it."""
+    inputs = await forms.form(request, FIELDS)
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    form = await to_thread.run_sync(
+        lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+    )
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
     override = None if form.errors else form.patch or None
-    asked = Asked(
-        found["id"],
+    question = Asked(
+        model_response["id"],
         validate="only",
-        conflicts_policy=_conflicts(given),
-        options=options_in(given),
-        again=_is_again(given),
+        conflicts_policy=_conflicts(inputs),
+        options=options_in(inputs),
+        again=_is_again(inputs),
     )
-    order = Order(asked, override, actor, upload, store, bell, catalogue)
-    whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.get("upload", ""))
+    order = Order(question, override, actor, upload, store, bell, catalogue)
+    whole = await to_thread.run_sync(whole_uploads.whole, db, actor, inputs.get("upload", ""))
     with upload.place():
         async with assembled(db, store, actor, whole, sniff, settings) as file:
-            sent = await order.submission(file, None, whole)
-            report = await to_thread.run_sync(sent.preview)
-    report["warnings"] = [
-        text for text in report["warnings"] if text not in form.warnings
-    ]  # said beside the recipe
-    return _page(request, _Shown(found, form, report=report))
+            submission = await order.submission(file, None, whole)
+            report = await to_thread.run_sync(submission.preview)
+    # The page shows the form's own warnings beside the recipe.
+    report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
+    return _page(request, _Shown(model_response, form, report=report))
 
 
 @router.post(PATH)
@@ -133,12 +142,14 @@ async def submit(
 ) -> Response:
     """Check or submit the file of a plain form."""
     session.require_own_origin(request.scope)
-    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    known = await to_thread.run_sync(catalogue)
-    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.names(known)))
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    catalogue_value = await to_thread.run_sync(catalogue)
+    terms = Terms(f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.names(catalogue_value)))
     upload = Upload(request, actor, terms, db, settings, None)
-    order = Order(Asked(found["id"]), None, actor, upload, store, bell, catalogue)
-    form = await to_thread.run_sync(lambda: recipe_form.recipe_form(db, known, actor, found, {}))
+    order = Order(Asked(model_response["id"]), None, actor, upload, store, bell, catalogue)
+    form = await to_thread.run_sync(
+        lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
+    )
     try:
         head = upload.head(Limits.of(settings).body_bytes)
         if head.boundary is None:
@@ -146,55 +157,61 @@ async def submit(
         with upload.place():
             await to_thread.run_sync(order.precheck, head.length)
             async with receive(request, head, terms, settings) as file:
-                given = {name: value.strip() for name, value in file.fields.items()}
+                inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
-                    lambda: recipe_form.recipe_form(db, known, actor, found, given)
+                    lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, inputs)
                 )
-                return await _sent(request, order, found, form, file)
+                return await _sent(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.refused(error)
-        shown = _Shown(found, form, wrong=error.detail, remedies=error.extra.get("remedies", []))
-        return _page(request, shown, error.status)
+        content = _Shown(model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", []))
+        return _page(request, content, error.status)
 
 
 async def _sent(
     request: Request, order: Order, model: ModelOut, form: RecipeForm, file: Received
 ) -> Response:
-    """Check or submit a file that is here, with what its form says.
+    """Check or submit a received file with the values of its form.
 
-    Raises: as `Submission.submit`; and Invalid, InvalidRecipe for what somebody filled in.
+    Raises:
+        InvalidRecipe: the form's recipe has errors.
+        Invalid: another value of the form is invalid.
+        PerennialError: see `Submission.submit`.
     """
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
-    only = form.given.get("do") == "check"
+    is_check = form.given.get("do") == "check"
     kind = await to_thread.run_sync(_kind, file)
     name, options = _name(form.given.get("name", "")), options_in(form.given)
-    asked = Asked(
+    question = Asked(
         model["id"],
         name,
-        "only" if only else None,
+        "only" if is_check else None,
         conflicts_policy=_conflicts(form.given),
         options=options,
         again=_is_again(form.given),
     )
-    order = replace(order, asked=asked, override=form.patch or None)
-    sent = await order.submission(replace(file, kind=kind, fields={}), None)
-    if only:
-        return _page(request, _Shown(model, form, report=await to_thread.run_sync(sent.preview)))
-    done = await to_thread.run_sync(sent.submit)
-    if done.is_new:
-        order.bell.ring(done.job)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{done.job}", 303)
+    order = replace(order, asked=question, override=form.patch or None)
+    submission = await order.submission(replace(file, kind=kind, fields={}), None)
+    if is_check:
+        return _page(request, _Shown(model, form, report=await to_thread.run_sync(submission.preview)))
+    result = await to_thread.run_sync(submission.submit)
+    if result.is_new:
+        order.bell.ring(result.job)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 
 def _is_again(given: Mapping[str, str]) -> bool:
-    """Whether a batch is to be learned that the model has."""
+    """Return True if the batch should be learned even if the model already has it."""
     return given.get("again") == "true"
 
 
 def _kind(file: Received) -> str:
-    """What the file is. Looked at only now: before, the fields behind it would not have come."""
+    """Return the file type.
+
+    Call it after all of the form has been received: later fields may follow the file.
+    """
     if not file.size:
         raise Invalid("No file was chosen: choose a zip, tar or npz of labelled images.")
     with file.path.open("rb") as opened:
@@ -216,8 +233,13 @@ def _name(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Content of the page. `wrong`: why the batch was not taken; `report`: what a check found; `remedies`: options that
-    let it be taken, {"option", "value", "does"}."""
+    """Content of the page.
+
+    Attributes:
+        wrong: why the batch was refused.
+        report: the findings of a check.
+        remedies: options that would make it acceptable, {"option", "value", "does"}.
+    """
 
     model: ModelOut
     form: RecipeForm
@@ -227,10 +249,10 @@ class _Shown:
 
 
 def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
-    given = shown.form.given
-    files = [one for one in given.get("file_names", "").split("\n") if one.strip()][:FILES]
+    inputs = shown.form.given
+    files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
-    told = {
+    context = {
         "model": shown.model,
         "form": shown.form,
         "wrong": shown.wrong,
@@ -238,29 +260,29 @@ def _page(request: Request, shown: _Shown, status: int = 200) -> Response:
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
         "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
-        "commands": _commands(request, shown, files or ["BATCH.zip"], given.get("name", "")),
+        "commands": _commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
-    return page(request, "submit.html", told, status)
+    return page(request, "submit.html", context, status)
 
 
 def _commands(request: Request, shown: _Shown, files: list[str], name: str) -> tuple[str, str]:
-    """The same by the command line, and by curl."""
+    """Return the equivalent commands for the command line and for curl."""
     model, patch = shown.model["name"], shown.form.json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
     header = f" \\\n  -H {shlex.quote(f'Perennial-Recipe: {patch}')}" if shown.form.patch else ""
     base = f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}"
-    lines, curls = [], []
+    commands, curl_commands = [], []
     for file in files:
         file = f"./{file}" if file.startswith("-") else file
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
-        lines.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
+        commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
         query = f"?name={quote(label or _stem(file), safe='')}"
-        curls.append(
+        curl_commands.append(
             f"curl -H \"Authorization: Bearer $PERENNIAL_API_KEY\" -H 'Content-Type: application/octet-stream'{header}"
             f" \\\n  --data-binary {shlex.quote(f'@{file}')} {shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
         )
-    return "\n".join(lines), "\n".join(curls)
+    return "\n".join(commands), "\n".join(curl_commands)
 
 
 def _stem(file: str) -> str:

@@ -1,7 +1,7 @@
-"""Small drawings that are part of a page: the line of a model's accuracy, the tree of its versions,
-and how probabilities and right answers agree.
+"""Small SVG drawings in pages: a sparkline of accuracy, the tree of versions, reliability and
+coverage.
 
-What is drawn is numbers alone; colours and strokes are in app.css.
+Only coordinates are computed here; colours and strokes are in app.css.
 """
 
 import math
@@ -12,20 +12,20 @@ from core.protocol.answers.manifest import CalibrationBin, CoveragePoint
 from core.requests.lineage import Move, VersionRow
 
 WIDTH, HEIGHT = 120, 28
-"""Of a sparkline, in pixels."""
+"""Size of a sparkline in pixels."""
 LEAST = 0.1
-"""The smallest range that a sparkline shows from its foot to its top."""
+"""Smallest range of values that a sparkline spans, so that small changes look small."""
 STEP, LANE = 44, 34
-"""Between two versions, and between two lanes, in pixels."""
+"""Pixels between two versions, and between two lanes."""
 _MARGIN = 26
 
 
 SQUARE = 200
-"""Of a reliability diagram, in pixels each way."""
+"""Width and height of a reliability diagram in pixels."""
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The points of a polyline in `WIDTH` × `HEIGHT`, which shows `LEAST` at least: a small fall looks small."""
+    """Return the points of a polyline in `WIDTH` × `HEIGHT` that spans at least `LEAST`."""
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)
@@ -50,7 +50,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """The tree of a window of versions. `edges`: SVG paths from parents; `moves`: paths of production."""
+    """The tree of a window of versions. `edges`: SVG paths from parents; `moves`: paths of
+    production.
+    """
 
     width: int
     height: int
@@ -61,11 +63,13 @@ class Tree:
 
 
 def tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
-    """The tree: x is the version; of several children the newest that was not held stays in its lane.
+    """Return the tree of versions, with one version per step on the x axis.
+
+    Of several children, the newest one that was not held stays in its parent's lane.
 
     Args:
         versions: newest first.
-        moves: of production, newest first.
+        moves: moves of production, newest first.
     """
     ordered = list(reversed(versions))
     lanes = _lanes(ordered)
@@ -90,11 +94,11 @@ def tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
 
 
 def _lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
-    """Version → its lane, 0 for the first."""
+    """Return version → lane, 0 for the first."""
     heirs: dict[int | None, VersionRow] = {}
     for one in ordered:
-        before = heirs.get(one.parent)
-        if before is None or (one.status != "held", one.number) >= (before.status != "held", before.number):
+        heir = heirs.get(one.parent)
+        if heir is None or (one.status != "held", one.number) >= (heir.status != "held", heir.number):
             heirs[one.parent] = one
     lanes: dict[int, int] = {}
     ends: dict[int, int] = {}  # lane → where in `ordered` it ends so far
@@ -120,7 +124,7 @@ def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:
 
 
 def _arc(start: float, end: float, y: float) -> str:
-    """A move along the track of production: forward straight, back by an arc below."""
+    """Return the path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
     deep = min(26, 10 + (start - end) / 12)
@@ -129,7 +133,7 @@ def _arc(start: float, end: float, y: float) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bin of a reliability diagram: where its point is, and from where to where its 95 % interval reaches."""
+    """A bin of a reliability diagram: its point, and the ends of its 95 % interval."""
 
     x: float
     y: float
@@ -141,29 +145,35 @@ class Bar:
 
 
 def reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
-    """The points of a reliability diagram in `SQUARE` pixels each way: share of right answers over probability."""
-    found = []
+    """Return the points of a reliability diagram in a square of `SQUARE` pixels.
+
+    They show the share of correct predictions over the mean probability of each bin.
+    """
+    bars = []
     for one in bins:
         low, high = _wilson(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
-        found.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
-    return found
+        bars.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
+    return bars
 
 
 def coverage(curve: Iterable[CoveragePoint]) -> str:
-    """The points of a polyline in `SQUARE` pixels each way: precision, from one half up, over the share of images."""
-    found = list(curve)
-    images = found[-1]["images"] if found else 1
+    """Return the points of a polyline in a square of `SQUARE` pixels.
+
+    They show precision, from one half up, over the share of images.
+    """
+    points = list(curve)
+    images = points[-1]["images"] if points else 1
     places = (
         (SQUARE * one["images"] / images, SQUARE * min(1.0, 2 * (1 - one["right"] / one["images"])))
-        for one in found
+        for one in points
     )
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def _wilson(right: int, images: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """Return the 95 % confidence interval of a share (Wilson 1927)."""
     z = 1.96
     share, wide = right / images, 1 + z * z / images
     middle = (share + z * z / (2 * images)) / wide

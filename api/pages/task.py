@@ -1,4 +1,4 @@
-"""`/ui/models/{model}/tasks/{n}`: what is in a batch, how well it is known, what is decided about it."""
+"""`/ui/models/{model}/tasks/{n}`: content of a batch, accuracy on it, and decisions about it."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -27,15 +27,15 @@ from core.store import Blobs
 router = APIRouter(include_in_schema=False)
 
 CLASSES, TILES = 12, 8
-"""Classes with samples on a page, and images of each."""
+"""Maximum number of classes with samples on a page, and of images of each."""
 SUSPECTS = 24
-"""Images whose label looks wrong, on a page."""
+"""Maximum number of images with a suspicious label on a page."""
 _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Some images of each class of a part, by number; `why`: why there are none."""
+    """Indices of some images of each class of a part; `why`: why there are none."""
 
     split: Split
     rows: dict[str, list[int]]
@@ -53,26 +53,32 @@ async def show(
     catalogue: CatalogueOf,
     work: PictureWork,
 ) -> Response:
-    """The page of a task."""
-    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
-    task = await to_thread.run_sync(tasks.read, db, actor, found["id"], n)
-    history = await to_thread.run_sync(_history, db, actor, found["id"], n)
-    looked = partial(_samples, db, blobs, actor, found["id"], task)
-    samples = await work.run(actor.owner_id, looked)
-    line = sparkline([accuracy for _, accuracy in history])
-    told = {"model": found, "task": task, "samples": samples, "history": history, "line": line}
-    told |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
-    told["found"] = {"findings": [], "shift": None, "suspects": [], **task["report"].get("data", {})}
-    return page(request, "task.html", {**told, "width": WIDTH, "height": HEIGHT})
+    """Show the page of a task."""
+    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    task = await to_thread.run_sync(tasks.read, db, actor, model_response["id"], n)
+    history = await to_thread.run_sync(_history, db, actor, model_response["id"], n)
+    read_samples = partial(_samples, db, blobs, actor, model_response["id"], task)
+    samples = await work.run(actor.owner_id, read_samples)
+    accuracy_line = sparkline([accuracy for _, accuracy in history])
+    context = {
+        "model": model_response,
+        "task": task,
+        "samples": samples,
+        "history": history,
+        "line": accuracy_line,
+    }
+    context |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
+    context["found"] = {"findings": [], "shift": None, "suspects": [], **task["report"].get("data", {})}
+    return page(request, "task.html", {**context, "width": WIDTH, "height": HEIGHT})
 
 
 @router.post("/ui/models/{model}/tasks/{n}/data")
 async def delete_data(
     request: Request, model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
-    """Remove the images of a task, once somebody has said that he means it."""
-    given = await forms.form(request)
-    if given.get("sure") != "yes":
+    """Delete the images of a task after the box was ticked."""
+    inputs = await forms.form(request)
+    if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
     await to_thread.run_sync(tasks.delete_data, db, store, blobs, actor, model, n)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
@@ -91,9 +97,9 @@ async def settle(
     settings: Config,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    given = await forms.form(request)
-    reason, recipe = forms.reason_of(given), forms.recipe_of(given)
-    admission, most = Admission.of(settings), settings.max_open_jobs
+    inputs = await forms.form(request)
+    reason, recipe = forms.reason_of(inputs), forms.recipe_of(inputs)
+    admission, max_open_jobs = Admission.of(settings), settings.max_open_jobs
 
     def settled() -> str | None:
         if verb == "continue":
@@ -104,21 +110,23 @@ async def settle(
             raise Invalid(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
-        answer, fresh = settling.relearn(
-            db, catalogue(), actor, model, n, recipe, max_open_jobs=most, admission=admission
+        job_response, fresh = settling.relearn(
+            db, catalogue(), actor, model, n, recipe, max_open_jobs=max_open_jobs, admission=admission
         )
-        return answer["id"] if fresh else None
+        return job_response["id"] if fresh else None
 
     return await done(request, model, settled, bell)
 
 
 def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
-    """(version, accuracy on the task) of every published version that was measured on it, by rising number."""
+    """Return (version, accuracy on the task) of each measured, published version, in ascending
+    order.
+    """
     try:
-        found = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
-    except PerennialError:  # no version yet
+        model_metrics = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
+    except PerennialError:  # there is no version yet
         return []
-    cells = zip(found["rows"], found["accuracy_matrix"], strict=True)
+    cells = zip(model_metrics["rows"], model_metrics["accuracy_matrix"], strict=True)
     return [
         (row["version"], values[0])
         for row, values in cells
@@ -127,7 +135,9 @@ def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, 
 
 
 def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:
-    """Images to show: of the training part while that is kept, else of the held-out part."""
+    """Return images to show, from the training part while it is retained, else the held-out
+    part.
+    """
     why = ""
     for split in _PARTS:
         try:
@@ -142,9 +152,9 @@ def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
 
 
 def _rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
-    found = {}
+    rows = {}
     for label in part.labels[:CLASSES]:
-        shown = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)["items"]
-        if shown:
-            found[label] = [one["index"] for one in shown]
-    return found
+        images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)["items"]
+        if images:
+            rows[label] = [one["index"] for one in images]
+    return rows

@@ -1,4 +1,4 @@
-"""`/ui/webhooks`: who is told what happens, how the last delivery went, and its buttons."""
+"""`/ui/webhooks`: webhooks, their last deliveries, and their actions."""
 
 from collections.abc import Sequence
 from typing import Annotated, TypedDict
@@ -27,7 +27,7 @@ Verb = Annotated[str, PathParameter(description="What to do", max_length=40)]
 
 
 class Filled(TypedDict):
-    """What the form of a new webhook shows: its inputs, and the events that are ticked."""
+    """Values of the form for a new webhook: its inputs, and the ticked events."""
 
     url: str
     format: WebhookFormat
@@ -36,30 +36,30 @@ class Filled(TypedDict):
 
 
 _NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
-"""At first."""
+"""Initial values of the form."""
 
 
 @router.get("/ui/webhooks")
 def show(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
-    """All webhooks, and a form for another."""
+    """Show all webhooks, and a form for a new one."""
     return _list(request, db, actor, cursor=cursor)
 
 
 @router.post("/ui/webhooks")
 async def create(request: Request, actor: Write, db: Db, settings: Config) -> Response:
-    """Make one, and show its secret; what is wrong with it is said beside the form."""
-    given = await forms.form(request)
-    wanted = [event for event in EVENTS if given.get(f"event.{event}")]
-    url, model = given.get("url", ""), given.get("model", "")
-    chosen: WebhookFormat = next((one for one in FORMATS if one == given.get("format")), "standard")
+    """Create a webhook and show its secret, or show the form again with the error."""
+    inputs = await forms.form(request)
+    chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
+    url, model = inputs.get("url", ""), inputs.get("model", "")
+    chosen: WebhookFormat = next((one for one in FORMATS if one == inputs.get("format")), "standard")
 
     def made() -> Response:
         try:
             hook = webhooks.create(
-                db, settings, actor, url=url, events=wanted, model=model or None, format=chosen
+                db, settings, actor, url=url, events=chosen_events, model=model or None, format=chosen
             )
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
-            filled: Filled = {"url": url, "format": chosen, "model": model, "events": wanted}
+            filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
             return _list(request, db, actor, filled=filled, wrong=error)
         return _one(request, db, actor, hook["id"], made=hook)
 
@@ -68,7 +68,7 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
 
 @router.get("/ui/webhooks/{webhook}")
 def show_one(request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None) -> Response:
-    """One webhook and its deliveries."""
+    """Show a webhook and its deliveries."""
     return _one(request, db, actor, webhook, cursor=cursor)
 
 
@@ -76,13 +76,13 @@ def show_one(request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor
 async def act(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
-    """Test, rotate, disable, enable or delete it."""
-    given = await forms.form(request)
+    """Test, rotate, disable, enable or delete a webhook."""
+    inputs = await forms.form(request)
 
     def acted() -> Response:
         if verb == "rotate":
             return _one(request, db, actor, webhook, made=webhooks.rotate(db, settings, actor, webhook))
-        _do(db, settings, actor, webhook, verb, sure=given.get("sure") == "yes")
+        _do(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
         where = "/ui/webhooks" if verb == "delete" else f"/ui/webhooks/{webhook}"
         return RedirectResponse(f"{root_of(request.scope)}{where}", 303)
 
@@ -93,7 +93,7 @@ async def act(
 async def redeliver(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
-    """Send a delivery once more."""
+    """Send a delivery again."""
     await forms.form(request)
     await to_thread.run_sync(webhook_deliveries.redeliver, db, actor, webhook, delivery)
     return RedirectResponse(f"{root_of(request.scope)}/ui/webhooks/{webhook}", 303)
@@ -123,10 +123,15 @@ def _list(
     filled: Filled = _NEW,
     wrong: PerennialError | None = None,
 ) -> Response:
-    found = webhooks.list_webhooks(db, actor, limit=HOOKS, cursor=cursor)
-    told = {"hooks": found["items"], "next_cursor": found["next_cursor"], "known": EVENTS, "filled": filled}
+    hook_page = webhooks.list_webhooks(db, actor, limit=HOOKS, cursor=cursor)
+    context = {
+        "hooks": hook_page["items"],
+        "next_cursor": hook_page["next_cursor"],
+        "known": EVENTS,
+        "filled": filled,
+    }
     status = 200 if wrong is None else wrong.status
-    return page(request, "webhooks.html", {**told, "wrong": wrong.detail if wrong else None}, status)
+    return page(request, "webhooks.html", {**context, "wrong": wrong.detail if wrong else None}, status)
 
 
 def _one(
@@ -138,11 +143,18 @@ def _one(
     cursor: str | None = None,
     made: NewWebhook | None = None,
 ) -> Response:
-    """The page of a webhook; with the secret where it was just made, which no cache may keep."""
+    """Return the page of a webhook; a new secret is shown once and must not be cached."""
     hook = webhooks.read(db, actor, webhook)
-    found = webhook_deliveries.list_deliveries(db, actor, webhook, state=None, limit=ROWS, cursor=cursor)
-    told = {"hook": hook, "deliveries": found["items"], "next_cursor": found["next_cursor"], "cursor": cursor}
-    answer = page(request, "webhook.html", {**told, "secret": made["secret"] if made else None})
+    delivery_page = webhook_deliveries.list_deliveries(
+        db, actor, webhook, state=None, limit=ROWS, cursor=cursor
+    )
+    context = {
+        "hook": hook,
+        "deliveries": delivery_page["items"],
+        "next_cursor": delivery_page["next_cursor"],
+        "cursor": cursor,
+    }
+    response = page(request, "webhook.html", {**context, "secret": made["secret"] if made else None})
     if made is not None:
-        answer.headers["Cache-Control"] = "no-store"
-    return answer
+        response.headers["Cache-Control"] = "no-store"
+    return response

@@ -5,51 +5,72 @@ import re
 from urllib.parse import urlencode
 
 from core.line.words import SETTLED_BY
+from core.steps import Step, find_steps, replace_options, replace_steps
 
-_BUTTONS = (
-    # What a program would send: of a page, its form sends it.
-    (re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.{0,2000}?\}(?=\.(?: |\Z))"), ""),
-    (re.compile(r"POST /v1/models/\S+/aliases/production/follow"), "A button on the model’s page"),
-    (re.compile(r"PUT /v1/models/\S+/aliases/\S+ can"), "“Promote…” can"),
-    (re.compile(r"POST /v1/models/\S+/rebase/finish moves"), "“Move production…” moves"),
-    (re.compile(r"POST /v1/models/(\S+)/rebase/finish puts"), r"“Put \1 back…” puts"),
-    (re.compile(r": POST /v1/jobs/\S+/retry with \{.{0,2000}?\}(?=\.(?: |\Z))"), " with “Learn it again…”"),
-    (re.compile(r", and send POST /v1/jobs/\S+/retry(?=\.(?: |\Z))"), ", and press “Try again”"),
-    (re.compile(r": POST /v1/jobs/\S+/retry(?=\.?(?: |\Z))"), ""),
+_LEFT_OUT = (
+    (re.compile(r"POST (/v1/models/[^/\s]+/rebase/finish)(?= puts)"), "“Put it back…”"),
     (
         re.compile(r": report\.data\.suspects of the task, and pictures on its page"),
         ", on the page of the task",
     ),
-    (re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)"), ""),
-    (re.compile(r" with (?:POST|PUT) /v1/[^ ]*[^ .,;:]"), ""),
+    (
+        re.compile(r"Perennial-Recipe: \{.{0,2000}?\}(?=\.(?: |\Z))"),
+        "“Send the next batch so…”",
+    ),  # earlier releases
+    (re.compile(r'give a reason: \{"version": \d+, "reason": "…"\}'), "give a reason"),
+    (re.compile(r"\?task="), "its number"),
+    (re.compile(r'send \{"missing": "allow"\}'), "say so there"),
 )
-"""Requests and what stands for them, in this order."""
-_NEW_MODEL = re.compile(r"POST /v1/models (\{.*\})\.")
-_NEXT_BATCH = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)")
+"""What the API says beside requests, and what a page says."""
+_EARLIER = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)")
+"""What earlier releases have stored."""
 
 
 def for_people(text: str) -> str:
     """A sentence of the API with the page's buttons in place of requests, where it has some for them."""
     text = text.replace(SETTLED_BY, "")
-    for request, button in _BUTTONS:
-        text = request.sub(button, text)
+    for said, shown in _LEFT_OUT:
+        text = said.sub(shown, text)
+    text = replace_steps(text, _button)
+    text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
     return text.strip().replace("`", "")
 
 
 def new_model(text: str) -> str | None:
     """The path of the form that makes the model which a sentence of the API asks for, on that of another; or None."""
-    found = _NEW_MODEL.search(text)
-    if found is None:
-        return None
-    try:
-        asked = json.loads(found[1])
-        filled = {"name": asked["name"], "scenario": asked["scenario"], "base": "version", **asked["base"]}
-        return f"/ui/models/new?{urlencode(filled)}"
-    except (ValueError, KeyError, TypeError):  # somebody chose a name that looks like one
-        return None
+    for step in _steps(text):
+        body = step.body
+        if step.path != "/v1/models" or body is None:
+            continue
+        try:
+            filled = {"name": body["name"], "scenario": body["scenario"], "base": "version", **body["base"]}
+            return f"/ui/models/new?{urlencode(filled)}"
+        except (KeyError, TypeError, ValueError):  # somebody chose a name that looks like a request
+            return None
+    return None
 
 
 def next_batch(text: str) -> str | None:
     """The query of the form that sends a batch, filled in with the recipe that a sentence advises; or None."""
-    found = _NEXT_BATCH.search(text)
+    advised = next((one.recipe for one in _steps(text) if one.recipe is not None), None)
+    if advised is not None:
+        return urlencode({"recipe": json.dumps(advised)})
+    found = _EARLIER.search(text)
     return None if found is None else urlencode({"recipe": found[1]})
+
+
+def _steps(text: str) -> list[Step]:
+    return [step for _, _, step in find_steps(text)]
+
+
+def _button(step: Step) -> str | None:
+    if step.path == "/v1/models" and step.method == "POST":
+        return "“Create that model…”"
+    if step.recipe is not None:
+        return "“Send the next batch so…”"
+    if step.path.endswith("/retry") and step.body is None:
+        return "“Try again”"
+    if (button := step.as_button()) is not None:
+        return button
+    command = step.as_command()
+    return None if command is None else f"the command {command}"

@@ -1,10 +1,11 @@
-"""Predict: images come in, labels and probabilities go out. The way of an image, in order:
+"""Predictions: images in, labels and probabilities out. The stages of a request, in order:
 
-1. `line`        the request takes a place, which counts its bytes until its answer has been taken.
-2. `body`        the body is read, bounded in bytes and time; `images` finds the images in it, `form` those of a form,
-                 `instances` those in base64.
-3. `predictor`   the images are decoded and asked about piece by piece, in turns between owners (`api.turns`).
-4. `decoder`     a process without torch makes pixels of them; `network` is the process that holds torch and answers,
-                 and `gathering` asks it about the images of several requests at once.
-5. `answer`      the answer is sent, and the place is left.
+1. `line`        the request takes a place, which counts its bytes until its response is delivered.
+2. `body`        the body is read, limited in bytes and time; `images` finds the images in it,
+                 `form` those of a form, `instances` those in base64.
+3. `predictor`   the images are decoded and predicted piece by piece, in fair turns between owners
+                 (`api.turns`).
+4. `decoder`     a process without torch decodes them to pixels; `network` is the process that
+                 holds torch and predicts, and `gathering` batches images of several requests.
+5. `answer`      the response is sent, and the place is released.
 """

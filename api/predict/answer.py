@@ -1,4 +1,6 @@
-"""Station 5 of predict: the answer, which must be taken, at the same time and rate as a body must be sent."""
+"""Stage 5 of predict: the response, which the client must read within the limits of a
+request body.
+"""
 
 import asyncio
 
@@ -10,14 +12,14 @@ from api.predict.line import Place
 from core.settings import Settings
 
 PIECE_BYTES = 64 << 10
-"""An answer is handed to the server in pieces of so many bytes: as many are in its hands at most."""
+"""Bytes per piece of a response; at most this many are in the server's buffers."""
 
 
 class HeldResponse(Response):
-    """A JSON answer that keeps its request's place until the client has taken it, or is given up.
+    """A JSON response that keeps its request's place until the client has read it or gives up.
 
     Args:
-        place: left at the end, however that comes.
+        place: released at the end, also after an error.
     """
 
     media_type = "application/json"
@@ -34,7 +36,8 @@ class HeldResponse(Response):
                 await send(
                     {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
                 )
-                # The last piece is empty: the server waits until it can take it, so all others are on their way.
+                # The last piece is empty: the server accepts it only when it can send more, so all
+                # earlier pieces are on their way.
                 for at in range(0, len(self.body) + PIECE_BYTES, PIECE_BYTES):
                     timer.reschedule(now() + self._piece_s)
                     piece = self.body[at : at + PIECE_BYTES]

@@ -1,4 +1,4 @@
-"""The whole way of a predict request, for the API's route and for the page: from its place in line to its answer."""
+"""A predict request from its place to its response, for the API's route and for the page."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from core.store import Blobs
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom a request asks: a version, in the task scenario the head of a task; `top_k`: labels for each image."""
+    """The version that a request asks, in the task scenario the task; `top_k`: labels per image."""
 
     actor: Actor
     model: str
@@ -31,42 +31,50 @@ class Asked:
 async def ask(
     request: Request, asked: Asked, db: Database, blobs: Blobs, settings: Settings
 ) -> tuple[bytes, Images, Place]:
-    """The answer as JSON, the images that were sent, and the place, which whoever calls this leaves.
+    """Return the JSON response, the images that were sent, and the place, which the caller
+    releases.
 
-    Raises: as `AskedVersions.find`, `declared_kind`, `PredictLine.place`, `read_images`, `PredictLimits.take`,
-    `Question.to` and `Predictor.predict`; and Invalid for more labels than an image may have.
+    Raises:
+        Invalid: more labels per image are requested than allowed.
+        PerennialError: see `AskedVersions.find`, `declared_kind`, `PredictLine.place`,
+            `read_images`, `PredictLimits.take_images`, `Question.to` and `Predictor.predict`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
-    if actor.bound is not None:  # the guard has let through its own model alone, by id or name
+    # The guard has accepted only the key's own model, by id or name.
+    if actor.bound is not None:
         model = actor.bound.model_id
-    # First, since nobody is to learn from another answer that a version is there.
+    # First of all, so that no other error reveals that a version exists.
     versions: AskedVersions = request.app.state.asked_versions
-    found = await to_thread.run_sync(versions.find, actor, model, version, task)
+    predictable_version = await to_thread.run_sync(versions.find, actor, model, version, task)
     _check(asked.top_k, settings.predict_max_top_k)
     kind = declared_kind(request)
-    line: PredictLine = request.app.state.predict_line
+    predict_line: PredictLine = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
-    place = line.place(actor.owner_id, key)
+    place = predict_line.place(actor.owner_id, key)
     try:
         images = await read_images(request, place, kind, settings)
         if key is not None:
             limits: PredictLimits = request.app.state.predict_limits
-            await limits.take_images(key, len(images.body) - 1)  # one of them was taken with the request
+            await limits.take_images(
+                key, len(images.body) - 1
+            )  # The first image was counted with the request.
         try:
-            # Not in the helper's turn: a store that is out would hold up versions whose parts are here.
-            question = await to_thread.run_sync(Question.to, found, blobs, task, asked.top_k)
+            # Outside the helper's turn: a store in an outage would delay versions whose parts are
+            # here.
+            question = await to_thread.run_sync(Question.to, predictable_version, blobs, task, asked.top_k)
             return await helper.predict(actor.owner_id, question, images), images, place
-        except StoreCorrupt as error:  # perhaps deleted since its row was read: then it is not found by now
+        # Perhaps the version was deleted after its row was read: then it is not found now.
+        except StoreCorrupt as error:
             await to_thread.run_sync(predictable, db, actor, model, version, task)
-            raise await to_thread.run_sync(explained, db, found, error) from error
+            raise await to_thread.run_sync(explained, db, predictable_version, error) from error
     except BaseException:
         place.leave()
         raise
 
 
 def _check(top_k: int, most: int) -> None:
-    """Raises Invalid for more labels than an image may have."""
+    """Raise Invalid if more labels are requested than an image may have."""
     if top_k > most:
         raise Invalid(
             f"top_k is {top_k}, and an image may have {most} labels: send ?top_k={most} or less.",

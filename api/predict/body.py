@@ -1,7 +1,7 @@
-"""Station 2 of predict: the body, which must keep coming.
+"""Stage 2 of predict: the body, with limits on its size, rate and idle time.
 
-It is bounded by the same time without a byte and the same slowest rate as uploads, and its bytes count at the request's
-place: who sends slowly uses up places and bytes of his own.
+The limits on idle time and rate are those of uploads. Its bytes count at the request's place, so a
+slow client uses up its own places and bytes.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
 from core.settings import Settings
 
 HEAD_BYTES = 1024
-"""After so many bytes, or all of fewer, it shows what kind of JSON a body is."""
+"""Number of first bytes that show which kind of JSON a body is; a shorter body is read
+completely.
+"""
 BoundOf = Callable[[bytes], int]
-"""Function that tells from a body's first bytes how many bytes it may have."""
+"""Function that returns a body's maximum size in bytes, given its first bytes."""
 
 
 async def read_body(
@@ -27,15 +29,17 @@ async def read_body(
     settings: Settings,
     bound_of: BoundOf | None = None,
 ) -> bytearray:
-    """The whole body; each byte is counted at its place when it comes.
+    """Read a whole body; each byte is counted at the request's place when it arrives.
 
     Args:
-        most: bytes that it may have.
-        declared: its Content-Length, None for a chunked one.
-        bound_of: tells from its first `HEAD_BYTES` whether it may have fewer; what it raises is raised.
+        most: maximum size in bytes.
+        declared: Content-Length, None for a chunked body.
+        bound_of: returns a lower maximum, given the first `HEAD_BYTES`; its exceptions propagate.
 
     Raises:
-        BodyTooLarge, BodyTruncated, BodyTimeout: as they say.
+        BodyTooLarge: the body is larger than allowed.
+        BodyTruncated: the client disconnected, or sent another number of bytes than declared.
+        BodyTimeout: no bytes arrived for `upload_idle_s`, or they arrive too slowly.
         TooManyRequests, Unavailable: there is no room for it now.
     """
     _require_few(declared, most)
@@ -67,6 +71,6 @@ async def read_body(
 
 
 def _require_few(announced: int | None, most: int) -> None:
-    """Raises BodyTooLarge for more bytes than a body may have."""
+    """Raise BodyTooLarge for more bytes than a body may have."""
     if announced is not None and announced > most:
         raise BodyTooLarge(f"The body may have {most} bytes; this one has {announced}.")

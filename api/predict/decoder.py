@@ -1,7 +1,8 @@
-"""Station 4 of predict: the client of a decoder of images, a process that nothing untrusted but images goes into.
+"""Stage 4 of predict: the client of an image decoder, a separate process that receives only images.
 
-One image that cannot be used costs itself alone, even when it ends the process or takes too long: the others of its
-request are decoded, by a process started anew. What the process says is described in `core.work.predict.decoder`.
+An unusable image affects only itself, even if it crashes the process or takes too long: a new
+process decodes the other images of its request. The protocol is described in
+`core.work.predict.decoder`.
 """
 
 import json
@@ -22,24 +23,25 @@ from core.settings import Settings
 
 CRASHED = "it crashed the decoder, or took too much memory"
 _SAID_BYTES = 64 << 10
-"""Of a message that holds no pixels."""
+"""Maximum size of a message without pixels."""
 
 
 class _Gone(Exception):
-    """The decoder's process ended in the middle of a request."""
+    """The decoder process ended in the middle of a request."""
 
 
 @dataclass
 class Wanted:
-    """Some images of a request that are to be decoded.
+    """Images of a request to decode.
 
     Attributes:
         kind: `files`, one image each, or `arrays`, one JSON text.
-        body: the files that are wanted, or the text.
-        begin: images of the text to pass over.
-        most: images wanted at most.
-        size, channels, crop, interpolation, decoding: of the decoded images, as the model's `image` has them.
-        left_s: seconds that they may take together.
+        body: the files to decode, or the text.
+        begin: number of images of the text to skip.
+        most: maximum number of images to decode.
+        size, channels, crop, interpolation, decoding: properties of the decoded images, as in the
+            manifest's `image`.
+        left_s: seconds that all images together may take.
     """
 
     kind: str
@@ -56,14 +58,15 @@ class Wanted:
 
 @dataclass
 class Decoded:
-    """What became of them.
+    """The result of decoding some images.
 
     Attributes:
-        count: images in the body; None where that is not known yet.
-        found: of each image so far, uint8 pixels [size, size, channels], or why it cannot be used, in words that go
-            on from "The image cannot be used:". There may be fewer than wanted: the others' turn comes again.
-        spent_s: seconds that it took.
-        paused: whether the decoder stopped to let others pass.
+        count: number of images in the body; None: not known yet.
+        found: for each image so far, uint8 pixels [size, size, channels], or why it cannot be used,
+            as the continuation of "The image cannot be used:". There may be fewer than requested:
+            the rest is decoded in a later turn.
+        spent_s: seconds that decoding took.
+        paused: True if the decoder stopped to let other requests pass.
     """
 
     count: int | None = None
@@ -72,14 +75,16 @@ class Decoded:
     paused: bool = False
 
     def done(self, wanted: Wanted) -> bool:
-        """Whether nothing is left to do in this turn."""
+        """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
         return self.paused or len(self.found) >= min(wanted.most, self.count - wanted.begin)
 
 
 class ImageDecoder:
-    """One decoder process, started at first use and again whenever it is gone. Not safe for threads."""
+    """One decoder process, started at first use and restarted whenever it is gone. Not
+    thread-safe.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -89,25 +94,27 @@ class ImageDecoder:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the decoder, or None when none runs."""
+        """Process id of the decoder, or None if none is running."""
         return None if self._process is None else self._process.pid
 
     def decode(self, wanted: Wanted) -> Decoded:
-        """Decode images for about `predict_turn_s`, the first in any case.
+        """Decode images for about `predict_turn_s` seconds, at least one.
 
         Raises:
-            Invalid: the body is no list of images, or reading it takes too long or too much memory.
+            Invalid: the body is not a list of images, or reading it takes too long or too much
+                memory.
             Unavailable: the service is shutting down.
             OSError: no decoder can be started.
         """
         so_far = Decoded()
         died_at: int | None = None
         while not so_far.done(wanted):
-            here = len(so_far.found)
+            done_before = len(so_far.found)
             try:
                 self._ask(wanted, so_far)
-            except _Gone:  # the first death may have been an accident
-                if len(so_far.found) > here or died_at != len(so_far.found):
+            # Try each image twice: the first crash may have had another cause.
+            except _Gone:
+                if len(so_far.found) > done_before or died_at != len(so_far.found):
                     died_at = len(so_far.found)
                 elif so_far.count is None:
                     raise Invalid(f"The images cannot be read: {CRASHED}.") from None
@@ -120,19 +127,20 @@ class ImageDecoder:
         self._end()
 
     def close(self) -> None:
-        """End the process; no further requests."""
+        """End the process for good; further requests fail."""
         self._closed = True
         self._end()
 
     def _ask(self, wanted: Wanted, so_far: Decoded) -> None:
-        """Have the images after those found decoded, until all are, or one of them costs the process."""
+        """Decode the images after those in `so_far`, until all are done or the process ends."""
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         try:
             write_message(process.stdin, json.dumps(self._header(wanted, so_far)).encode())
             for data in wanted.body:
                 write_all(process.stdin.fileno(), data)
-            # The first message says that it has begun: its first start is not the client's delay.
+            # The first message says that the process is ready: its start-up does not count as
+            # decoding time.
             read_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
@@ -144,7 +152,7 @@ class ImageDecoder:
             raise _Gone from None
 
     def _hear(self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float) -> None:
-        """Take what it says until it has done all, or has to be ended."""
+        """Read the decoder's messages until it has finished or has to be ended."""
         assert process.stdout is not None
         if not _readable(process.stdout, end):
             self._end()
@@ -152,29 +160,29 @@ class ImageDecoder:
         so_far.count = _count(wanted, read_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
         while not so_far.done(wanted):
-            own_end = time.monotonic() + self._settings.predict_image_s
-            if not _readable(process.stdout, min(own_end, end)):
+            image_end = time.monotonic() + self._settings.predict_image_s
+            if not _readable(process.stdout, min(image_end, end)):
                 self._end()
-                if end > own_end:
+                if end > image_end:
                     so_far.found.append(f"decoding takes longer than {self._settings.predict_image_s:g} s")
                 else:
-                    so_far.paused = True  # its request has no time left
+                    so_far.paused = True  # the request has no time left
                 return
             message = read_message(process.stdout, max(pixels, _SAID_BYTES))
-            kind, said = message[:1], message[1:]
+            kind, payload = message[:1], message[1:]
             if kind == b"E":
                 so_far.paused = True
             elif kind == b"P" and len(message) == pixels:
-                so_far.found.append(said)
+                so_far.found.append(payload)
             elif kind in (b"U", b"M"):
-                so_far.found.append(said.decode())
+                so_far.found.append(payload.decode())
                 if kind == b"M":
                     return self._end()
             else:
                 raise EOFError
 
     def late(self) -> str:
-        """Why images are left that a request has no time for."""
+        """Return the reason why images of a request were not decoded in time."""
         return f"decoding the images of this request takes longer than {self._settings.predict_decode_s:g} s"
 
     def _header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
@@ -202,7 +210,7 @@ class ImageDecoder:
             [sys.executable, "-m", "core.work.predict.decoder", json.dumps(asdict(self._limits))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # what a buffer holds already, a selector does not see
+            bufsize=0,  # A selector does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
             env=helper_process.environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
@@ -215,7 +223,7 @@ class ImageDecoder:
 
 
 def _count(wanted: Wanted, message: bytes) -> int:
-    """The number of images in the body. Raises Invalid for a body that is no list of images."""
+    """Return the number of images in the body. Raises Invalid if it is not a list of images."""
     if message[:1] == b"R":
         raise Invalid(message[1:].decode())
     if message[:1] != b"N":
@@ -224,7 +232,7 @@ def _count(wanted: Wanted, message: bytes) -> int:
 
 
 def _readable(pipe: Any, end: float) -> bool:
-    """Whether there is something to read until the clock says `end`."""
+    """Wait until there is something to read or the clock reaches `end`; return True if readable."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

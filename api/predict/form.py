@@ -1,4 +1,6 @@
-"""Station 2 of predict where the body is a form: it is in memory already and bounded, the images are its slices."""
+"""Stage 2 of predict for a form: the images are slices of the body, which is bounded and in
+memory.
+"""
 
 from dataclasses import dataclass
 
@@ -15,17 +17,17 @@ _SEND = "send each image as a part named file or image"
 
 @dataclass(frozen=True)
 class FormImage:
-    """A part's bytes, and its file name without unprintable characters, or None where it has none."""
+    """A part's bytes, and its file name without unprintable characters, or None."""
 
     name: str | None
     data: bytes | memoryview
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary that a Content-Type names.
+    """Return the boundary that a Content-Type names.
 
     Raises:
-        Invalid: none, or too long a one.
+        Invalid: there is none, or it is too long.
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
@@ -35,13 +37,13 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormImage]:
-    """The files of a form in order.
+    """Return the files of a form in order.
 
     Args:
-        most: images that may be sent at once.
+        most: maximum number of images in a request.
 
     Raises:
-        Invalid: not a readable form, another field, or too many images.
+        Invalid: not a readable form, an unknown field, or too many images.
         BodyTruncated: the closing boundary is missing.
         ImageInvalid: there is no image.
     """
@@ -60,7 +62,7 @@ def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormI
         },
     )
     try:
-        parser.write(body)  # type: ignore[arg-type]  # a bytearray will do, and is not copied
+        parser.write(body)  # type: ignore[arg-type]  # a bytearray works too, and is not copied
     except FormParserError as error:
         raise Invalid(f"The multipart body cannot be read: {error}.") from None
     if not form.ended:
@@ -114,6 +116,6 @@ class _Form:
 
 
 def _shown(name: str) -> str | None:
-    """A file name as it may be repeated in an answer: bounded, one line, read in the order it is written."""
+    """Return a file name that a response may repeat: bounded, and without control characters."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in name)
     return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

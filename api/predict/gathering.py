@@ -1,9 +1,10 @@
-"""Station 4 of predict: images of several requests to one version are asked about at once.
+"""Stage 4 of predict: images of several requests to one version are predicted in one batch.
 
-A turn at the process that holds torch costs about as much for one image as for some. So what an owner's requests have
-decoded waits until the process is free, and then goes there together; where it is free at once, up to `GATHER_S` for
-requests whose images are being decoded. Turns are fair between owners (`api.turns`). A turn that fails is repeated for
-each of its requests alone: an error of one of them reaches no other.
+A turn at the process that holds torch costs about as much for one image as for several. Decoded
+images of an owner's requests therefore wait until the process is free, and are then sent together.
+If it is free at once, they wait up to `GATHER_S` seconds for requests whose images are being
+decoded. Turns are fair between owners (`api.turns`). A failed turn is repeated for each of its
+requests alone, so that an error of one does not affect the others.
 """
 
 import asyncio
@@ -20,15 +21,19 @@ from core.errors import PerennialError
 GATHER_S = 0.005
 GATHER_IMAGES = 32
 GATHER_BYTES = 16 << 20
-"""Images, and bytes of them, that several requests send together; one alone may send more."""
+"""Maximum images, and bytes of them, in a batch of several requests; a single request may send
+more.
+"""
 SHARED_IMAGES = 8
 SHARED_S = 1.0
-"""The same while another owner has asked within this time, who waits for the turn under way."""
+"""The same limit on images while another owner, who has asked within this time, waits for
+the turn.
+"""
 
 
 @dataclass
 class _Piece:
-    """Images of one request, with what is asked about them and the answers so far."""
+    """Images of one request, with the question about them and the results so far."""
 
     header: bytes
     manifest: bytes
@@ -40,12 +45,12 @@ class _Piece:
 
     @property
     def left(self) -> Sequence[bytes]:
-        """The images that have no answer yet."""
+        """The images without a result."""
         return self.pixels[len(self.answered.items) :]
 
 
 class Gathering:
-    """Asks the process about images of all requests. For one event loop.
+    """Sends the images of all requests to the process. For one event loop.
 
     Args:
         network: the process; its calls run in `thread`.
@@ -60,11 +65,15 @@ class Gathering:
         self._changed: dict[str, asyncio.Event] = {}
         self._last = ("", float("-inf"))
         self._last_other = float("-inf")
-        """The owner who asked last and when, and when anybody else did."""
+        """The owner of the last request and its time, and the time of the last request of another
+        owner.
+        """
 
     @contextlib.contextmanager
     def expect(self, owner: str) -> Iterator[None]:
-        """Images of a request of the owner's are being decoded, and may soon be asked about."""
+        """Announce, for the length of the block, that images of an owner's request are being
+        decoded.
+        """
         self._coming[owner] += 1
         try:
             yield
@@ -75,7 +84,9 @@ class Gathering:
             self._notice(owner)
 
     async def ask(self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
-        """The answers to all images. Args and raises: as `NetworkProcess.ask`."""
+        """Return the predictions of all images. Arguments and errors are those of
+        `NetworkProcess.ask`.
+        """
         loop = asyncio.get_running_loop()
         if self._last[0] != owner:
             self._last_other = self._last[1]
@@ -92,7 +103,7 @@ class Gathering:
             self._changed[owner].set()
 
     async def _ask_for(self, owner: str) -> None:
-        """Ask for an owner until none of their images waits."""
+        """Process an owner's images until none are waiting."""
         self._changed[owner] = asyncio.Event()
         try:
             while self._has_waiting(owner):
@@ -101,16 +112,19 @@ class Gathering:
                     if pieces := self._gather(owner):
                         await self._ask_about(network, pieces)
         except BaseException as error:
+            # The task ends here, so nothing else would complete these requests.
             for piece in self._waiting.get(owner, ()):
                 if not piece.result.done():
                     piece.result.set_exception(error)
             raise
         finally:
-            for held in (self._waiting, self._asking, self._changed):
-                held.pop(owner, None)
+            for per_owner in (self._waiting, self._asking, self._changed):
+                per_owner.pop(owner, None)
 
     def _has_waiting(self, owner: str) -> bool:
-        """Forget what nobody waits for any more: it is answered, or its client has gone."""
+        """Drop pieces that are finished or whose client has left; return True if any are
+        waiting.
+        """
         waiting = self._waiting[owner]
         while waiting and waiting[0].result.done():
             waiting.popleft()
@@ -126,24 +140,26 @@ class Gathering:
                     await changed.wait()
 
     def _gather(self, owner: str) -> list[_Piece]:
-        """Return the pieces of one turn: the one that has waited longest, and others with the same question."""
+        """Return the pieces of one turn: the longest-waiting one, and others with the same
+        question.
+        """
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
-        most = SHARED_IMAGES if self._is_shared(owner) else GATHER_IMAGES
+        max_images = SHARED_IMAGES if self._is_shared(owner) else GATHER_IMAGES
         chosen = waiting[:1]
         if chosen and not chosen[0].is_alone:
             first = chosen[0]
             images = len(first.left)
             for piece in waiting[1:]:
                 images += len(piece.left)
-                if images > most or images * len(first.left[0]) > GATHER_BYTES:
+                if images > max_images or images * len(first.left[0]) > GATHER_BYTES:
                     break
                 if (piece.header, piece.manifest, piece.is_alone) == (first.header, first.manifest, False):
                     chosen.append(piece)
         return chosen
 
     def _is_shared(self, owner: str) -> bool:
-        other = self._last_other if self._last[0] == owner else self._last[1]
-        return other > asyncio.get_running_loop().time() - SHARED_S
+        other_at = self._last_other if self._last[0] == owner else self._last[1]
+        return other_at > asyncio.get_running_loop().time() - SHARED_S
 
     async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.left]

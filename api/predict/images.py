@@ -1,4 +1,6 @@
-"""Station 2 of predict: the images of a body: one file, files in a form or in base64, or nested arrays as JSON."""
+"""Stage 2 of predict: the images of a body: one file, files in a form or in base64, or JSON
+arrays.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +19,21 @@ from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
 
 INLINE_BYTES = 256 << 10
-"""A form that is no longer is read in about the time that it takes to hand it to a thread."""
+"""Size up to which reading a form takes about as long as handing it to a thread."""
 FORM, JSON = "multipart/form-data", "application/json"
 FILES = tuple(
     f"image/{kind}" for kind in ("jpeg", "png", "webp", "heic", "heif", "avif", "gif", "bmp", "tiff")
 )
-"""Media types of a body that is one image file. Its format is recognised by its bytes, like that of all images."""
+"""Media types of a body that is one image file. The format itself is detected from its bytes."""
 _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
-"""Other names that programs send."""
+"""Other media types that programs send."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images as they were sent. kind: `files`, one each with its name, or `arrays`, one JSON text."""
+    """Images as they were sent. kind: `files`, one each with its name, or `arrays`, one
+    JSON text.
+    """
 
     kind: str
     body: Sequence[bytes | bytearray | memoryview]
@@ -45,10 +49,10 @@ class BodyKind:
 
 
 def declared_kind(request: Request) -> BodyKind:
-    """The kind of body that a request declares.
+    """Return the kind of body that a request declares.
 
     Raises:
-        UnsupportedType: none of those that are read here.
+        UnsupportedType: the media type is not supported.
         Invalid: a form without a boundary.
     """
     content_type = request.headers.get("content-type", "")
@@ -67,30 +71,34 @@ def declared_kind(request: Request) -> BodyKind:
 
 
 async def read_images(request: Request, place: Place, kind: BodyKind, settings: Settings) -> Images:
-    """The images of a request, read and counted at its place.
+    """Read the images of a request, counting their bytes at its place.
 
     Raises:
-        as `read_body`, `form.images_of` and `instances.images_of`.
         Invalid: a key of scope predict sends nested arrays.
+        PerennialError: see `read_body`, `form.images_of` and `instances.images_of`.
     """
-    most = min(settings.predict_body_bytes, most_bytes(settings, place.key))
+    max_bytes = min(settings.predict_body_bytes, most_bytes(settings, place.key))
     has_instances = False
 
     def bound_of(head: bytes) -> int:
         nonlocal has_instances
         has_instances = instances.is_begun(head)
         if has_instances:
-            return most
-        if place.key is not None:  # they take far more work than their bytes, and pages have files
+            return max_bytes
+        # Arrays take far more work than their size suggests, and web pages have image files.
+        if place.key is not None:
             raise Invalid(
                 f"A key of scope predict sends image files, as {instances.FORM}, not nested arrays."
             )
         return settings.predict_array_bytes
 
     declared = declared_length(request.headers.get("content-length"))
-    pause()  # for the rest of it, too: `place` limits how many an owner has under way
+    # For the rest of the request, too: `place` limits how many an owner has in progress.
+    pause()
     is_json = kind.kind == "json"
-    body = await read_body(request.receive, place, most, declared, settings, bound_of if is_json else None)
+    body = await read_body(
+        request.receive, place, max_bytes, declared, settings, bound_of if is_json else None
+    )
     if kind.kind == "file":
         return Images("files", [body], [None])
     if is_json and not has_instances:

@@ -1,7 +1,7 @@
-"""Station 1 of predict: the requests that an API process has under way, with the bytes that each keeps in memory.
+"""Stage 1 of predict: the requests in progress in an API process, and the bytes that each holds.
 
-Bytes count when they have come, not when they are announced, and from then on until the answer has been taken. An
-owner has far fewer places and bytes than there are, so that what one owner does refuses no other.
+Bytes count from their arrival, not from their announcement, until the response is delivered. An
+owner may have only a small part of all places and bytes, so that no owner can crowd out the others.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ RETRY_S = 1
 
 
 class PredictLine:
-    """All places. For one event loop."""
+    """The places of all predict requests. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -21,29 +21,31 @@ class PredictLine:
         self.bytes: Counter[str] = Counter()
         self.key_requests: Counter[str] = Counter()
         self.key_bytes: Counter[str] = Counter()
-        """The same of keys of scope predict, beside those of their owners."""
+        """The same counts for keys of scope predict, in addition to those of their owners."""
 
     def place(self, owner: str, key: str | None = None) -> "Place":
-        """A place for a request, to be taken before its body is read and left when its answer has gone.
+        """Take a place for a request, before its body is read, until its response has been
+        delivered.
 
         Args:
-            key: of scope predict, by which it came: anybody may have it, so it leaves half of all to its owner.
+            key: id of the key of scope predict that sent it. Such keys may be public, so each may
+                use only half of its owner's places.
 
         Raises:
-            TooManyRequests: the owner, or the key, has as many as one may.
-            Unavailable: there are as many as there may be.
+            TooManyRequests: the owner, or the key, has reached its limit.
+            Unavailable: all places are taken.
         """
-        own, most = self.requests[owner], self._settings.predict_owner_requests
-        of_key, most_of_key = 0 if key is None else self.key_requests[key], _half(most)
+        used, limit = self.requests[owner], self._settings.predict_owner_requests
+        of_key, most_of_key = 0 if key is None else self.key_requests[key], _half(limit)
         if of_key >= most_of_key:
             raise TooManyRequests(
                 f"This key has {of_key} predictions under way, as many as a key of scope predict may: wait for an"
                 " answer, or send several images in one request.",
                 retry_after_s=RETRY_S,
             )
-        if own >= most:
+        if used >= limit:
             raise TooManyRequests(
-                f"You have {own} predictions under way, as many as an owner may: wait for an answer, or send several"
+                f"You have {used} predictions under way, as many as an owner may: wait for an answer, or send several"
                 " images in one request.",
                 retry_after_s=RETRY_S,
             )
@@ -55,18 +57,18 @@ class PredictLine:
         return Place(self, owner, key)
 
     def add(self, owner: str, key: str | None, count: int) -> None:
-        """Count bytes of an owner's, and of a key's. Raises TooManyRequests, Unavailable."""
-        own, most = self.bytes[owner], self._settings.predict_owner_bytes
-        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _half(most)
+        """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
+        used, limit = self.bytes[owner], self._settings.predict_owner_bytes
+        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _half(limit)
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
                 f"The predictions under way by this key hold {of_key} bytes of images and answers, and a key of scope"
                 f" predict may have {most_of_key}: wait for an answer, or send smaller images.",
                 retry_after_s=RETRY_S,
             )
-        if own + count > most:
+        if used + count > limit:
             raise TooManyRequests(
-                f"Your predictions under way hold {own} bytes of images and answers, and an owner may have {most}:"
+                f"Your predictions under way hold {used} bytes of images and answers, and an owner may have {limit}:"
                 " wait for an answer, or send smaller images.",
                 retry_after_s=RETRY_S,
             )
@@ -77,7 +79,7 @@ class PredictLine:
             self.key_bytes[key] += count
 
     def remove(self, owner: str, key: str | None, requests: int, count: int) -> None:
-        """Give back places and bytes of an owner's, and of a key's."""
+        """Return places and bytes of an owner and of a key."""
         _take_off(self.requests, owner, requests)
         _take_off(self.bytes, owner, count)
         if key is not None:
@@ -95,27 +97,27 @@ class Place:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """Keep so many more bytes. Raises TooManyRequests, Unavailable."""
+        """Count more bytes for this request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
         self._line.add(self.owner, self.key, count)
         self._bytes += count
 
     def exchange(self, count: int) -> None:
-        """Keep so many bytes, the answer's, in place of all so far. Raises TooManyRequests, Unavailable."""
+        """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
         self._line.remove(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
         self.take(count)
 
     def leave(self) -> None:
-        """The request is over."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.remove(self.owner, self.key, 1, self._bytes)
+        """Release the place and all of its bytes."""
+        predict_line, self._line = self._line, None
+        if predict_line is not None:
+            predict_line.remove(self.owner, self.key, 1, self._bytes)
 
 
 def most_bytes(settings: Settings, key: str | None) -> int:
-    """Bytes that all predictions under way of an owner, or by a key of scope predict, may hold."""
+    """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
     return settings.predict_owner_bytes if key is None else _half(settings.predict_owner_bytes)
 
 

@@ -1,7 +1,7 @@
-"""Station 4 of predict: the client of the process that holds torch and answers (`core.work.predict.helper`).
+"""Stage 4 of predict: the client of the process that holds torch (`core.work.predict.helper`).
 
-It is started at first use, and ended when one turn takes too long; when it dies the request at hand is answered 503 and
-the next one starts a new process.
+The process is started at first use, and ended when a turn takes too long. If it dies, the current
+request is answered with 503 and the next one starts a new process.
 """
 
 import json
@@ -24,28 +24,31 @@ log = structlog.get_logger(__name__)
 
 START_S = 120.0
 _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
-"""What the helper calls a refusal, where it is not the request's form."""
+"""Error types by the helper's kind of refusal; other kinds are Invalid."""
 
 
 @dataclass
 class Answered:
-    """Answers to images, JSON each, and the engines that gave them (`core.protocol.answers.predict.Engine`)."""
+    """Predictions as JSON, one per image, and the engines that computed them.
+
+    See `core.protocol.answers.predict.Engine`.
+    """
 
     items: list[bytes] = field(default_factory=list)
     engines: set[str] = field(default_factory=set)
 
     def add(self, more: "Answered") -> None:
-        """Append answers to further images."""
+        """Append predictions of further images."""
         if more.items:
             self.items += more.items
             self.engines |= more.engines
 
 
 class NetworkProcess:
-    """The helper process. One thread at a time.
+    """The helper process. For one thread at a time.
 
     Args:
-        command: starts it; replaced in tests.
+        command: command line that starts it; replaced in tests.
     """
 
     def __init__(self, settings: Settings, command: Sequence[str] | None = None) -> None:
@@ -59,21 +62,21 @@ class NetworkProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its id, or None when none runs."""
+        """Process id of the helper, or None if none is running."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End it; no further questions."""
+        """End the process for good; further questions fail."""
         self._closed = True
         self._end()
 
     def ask(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
-        """The answers to the first images, at least one.
+        """Return the predictions of the first images, at least one.
 
         Args:
             header: JSON, see `core.work.predict.answers`.
-            manifest: of the version, JSON.
-            pixels: of each image, uint8 [size, size, channels].
+            manifest: manifest of the version, JSON.
+            pixels: for each image, uint8 [size, size, channels].
 
         Raises:
             Invalid: the question cannot be answered.
@@ -112,13 +115,14 @@ class NetworkProcess:
         self._end()
 
     def running(self) -> subprocess.Popen[bytes]:
-        """The process, started if there is none, and ready. Raises Unavailable."""
+        """Return the process, ready to use, and start it if necessary. Raises Unavailable."""
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
-        # Graphs of versions lie there for a while, and the helper is killed in the end: it cannot remove them itself.
+        # The helper stores graphs of versions here, and is killed in the end, so it cannot remove
+        # them itself.
         self._folder = ScratchFolder(self._settings.folder("predict"))
         process = subprocess.Popen(
             self._command,

@@ -1,8 +1,8 @@
-"""Station 3 of predict: images are decoded by some processes and answered by another, in turns.
+"""Stage 3 of predict: images are decoded by some processes and predicted by another, in turns.
 
-The images of a request are decoded and answered in pieces, each of which takes about `predict_turn_s` at most; between
-them other owners' requests pass (`api.turns`). While a piece is answered, the next one is decoded. The processes are
-ended when nobody has asked for a while, and start again at the next request.
+The images of a request are processed in pieces that take about `predict_turn_s` each. Requests of
+other owners pass between them (`api.turns`). While a piece is predicted, the next one is decoded.
+The processes end after a period without requests, and restart on the next request.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ from core.store.blobs import Blobs
 T = TypeVar("T")
 
 FILE_BYTES = 8 << 20
-"""Of image files that a decoder gets for one turn, if it is not a single file."""
+"""Maximum bytes of image files per decoder turn, unless it is a single file."""
 PIXEL_BYTES = 8 << 20
-"""Of decoded images in one piece of a request, which has two of them in memory."""
+"""Maximum bytes of decoded images in a piece; a request has two pieces in memory."""
 PIECE_IMAGES = 16
-"""Files in one piece: those of a longer request are answered while the next ones are decoded."""
+"""Maximum number of files in a piece, so that decoding and predicting overlap."""
 IDLE_S = 600.0
-"""Without a prediction for so long, the processes are ended: the one with torch holds hundreds of megabytes."""
+"""Seconds without a prediction after which the processes end: torch holds hundreds of megabytes."""
 _NOBODY = ""
-"""The owner of a turn that no request has asked for."""
+"""The owner of a turn that belongs to no request."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about images.
+    """A question about images to a version.
 
     Attributes:
-        version_id, version: whom it is asked, and its number.
-        manifest, manifest_json, parts: of that version; part name to path.
-        task: whose head answers, in the task scenario.
-        classes: that it tells apart there.
-        top_k: labels for each image.
-        sure: from which probability on an answer is sure; None: the model promises nothing.
+        version_id, version: id and number of the version.
+        manifest, manifest_json, parts: manifest of that version; part name → path.
+        task: the task whose head predicts, in the task scenario.
+        classes: number of classes that it distinguishes.
+        top_k: number of labels per image.
+        sure: probability from which a prediction counts as sure; None: the model has no threshold.
     """
 
     version_id: str
@@ -64,7 +64,9 @@ class Question:
 
     @staticmethod
     def to(found: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
-        """A question to a version whose parts are fetched first. Raises StoreCorrupt, Unavailable."""
+        """Return a question to a version after fetching its parts. Raises StoreCorrupt or
+        Unavailable.
+        """
         paths, classes = found.paths(blobs), found.classes(task)
         manifest = json.dumps(found.manifest.to_json()).encode()
         return Question(
@@ -77,8 +79,8 @@ class Predictor:
 
     Args:
         settings: threads and limits of the helpers.
-        network: the process that answers.
-        decoders: decode images. Both are replaced in tests.
+        network: the process that predicts; replaced in tests.
+        decoders: the processes that decode images; replaced in tests.
     """
 
     def __init__(
@@ -99,10 +101,10 @@ class Predictor:
         self._rest: asyncio.TimerHandle | None = None
 
     async def predict(self, owner: str, question: Question, images: Images) -> bytes:
-        """The answer as JSON: a prediction or an error for each image, in the order sent.
+        """Return the response as JSON: a prediction or an error for each image, in the order sent.
 
         Args:
-            owner: whose turn it is.
+            owner: the owner whose turn it uses.
 
         Raises:
             ImageInvalid: the only image cannot be used.
@@ -118,7 +120,8 @@ class Predictor:
             self._rest_later()
 
     async def _predict(self, owner: str, question: Question, images: Images) -> bytes:
-        if self._network.pid is None:  # it gets ready while images are decoded
+        # Start the process now, so that it becomes ready while images are decoded.
+        if self._network.pid is None:
             loop = asyncio.get_running_loop()
             loop.run_in_executor(self._ask_thread, self._network.running).add_done_callback(_ignore_failure)
         header = _header(owner, question, self._settings.predict_turn_s)
@@ -140,8 +143,8 @@ class Predictor:
                     raise ImageInvalid(_unusable(decoded.found[0]))
                 if asking is not None:
                     _add_items(items, engines, images.names, *await asking)
-                answers = self._answers(owner, header, question.manifest_json, decoded.found)
-                asking = asyncio.create_task(answers)
+                prediction = self._answers(owner, header, question.manifest_json, decoded.found)
+                asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_ignore_failure)
             if asking is not None:
                 _add_items(items, engines, images.names, *await asking)
@@ -151,7 +154,7 @@ class Predictor:
         return _answer(question, items, engines)
 
     def close(self) -> None:
-        """End the helpers; no further requests."""
+        """End the helpers for good; further requests fail."""
         self._network.close()
         for decoder in self._decoders:
             decoder.close()
@@ -162,18 +165,21 @@ class Predictor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the helper that answers, or None when none runs."""
+        """Process id of the helper that predicts, or None if none is running."""
         return self._network.pid
 
     async def _decode(
         self, owner: str, question: Question, images: Images, begin: int, count: int | None, left_s: float
     ) -> tuple[Decoded, int]:
-        """Some of the images from `begin` on, at least one, and how many there are in the request."""
+        """Decode at least one of the images from `begin` on; return them and the request's image
+        count.
+        """
         image = question.manifest.image
         size, channels = image.size, image.channels
-        most = max(1, PIXEL_BYTES // (size * size * channels))
-        if images.kind == "files":  # a text is read whole for each piece
-            most = min(most, PIECE_IMAGES)
+        max_images = max(1, PIXEL_BYTES // (size * size * channels))
+        # Limit files only: a JSON text is read as a whole for each piece.
+        if images.kind == "files":
+            max_images = min(max_images, PIECE_IMAGES)
         if count is not None:
             self._check_labels(count, question)
             if left_s <= 0:
@@ -181,12 +187,12 @@ class Predictor:
                 return Decoded(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
-            body, passed_over = _piece(images.body, begin, most), 0
-        wanted = Wanted(
+            body, passed_over = _piece(images.body, begin, max_images), 0
+        images_to_decode = Wanted(
             images.kind,
             body,
             passed_over,
-            most,
+            max_images,
             size,
             channels,
             left_s,
@@ -195,7 +201,7 @@ class Predictor:
             image.decoding,
         )
         async with self._decoding.turn(owner) as decoder:
-            decoded = await _done(self._decode_threads, decoder.decode, wanted)
+            decoded = await _done(self._decode_threads, decoder.decode, images_to_decode)
         if count is None:
             assert decoded.count is not None
             count = decoded.count
@@ -203,26 +209,26 @@ class Predictor:
         return decoded, count
 
     def _check_labels(self, count: int, question: Question) -> None:
-        """Raises Invalid: the answer would hold more labels than one may."""
-        each, most = min(question.top_k, question.classes), self._settings.predict_max_labels
-        if count * each > most:
+        """Raise Invalid if the response would contain more labels than allowed."""
+        labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
+        if count * labels > limit:
             raise Invalid(
-                f"{count} images with {each} labels each are {count * each} labels, and an answer may hold {most}:"
-                f" send at most {most // each} images at once, or ?top_k={max(1, most // count)}.",
-                fields=[{"field": "top_k", "message": f"at most {most // count} for {count} images"}],
+                f"{count} images with {labels} labels each are {count * labels} labels, and an answer may hold {limit}:"
+                f" send at most {limit // labels} images at once, or ?top_k={max(1, limit // count)}.",
+                fields=[{"field": "top_k", "message": f"at most {limit // count} for {count} images"}],
             )
 
     async def _answers(
         self, owner: str, header: bytes, manifest: bytes, found: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
-        """Findings of the decoder, and the answer to each image that it decoded."""
+        """Return the decoder's findings, and the prediction of each decoded image."""
         pixels = [one for one in found if isinstance(one, bytes)]
         if not pixels:
             return found, Answered()
         return found, await self._gathering.ask(owner, header, manifest, pixels)
 
     def _rest_later(self) -> None:
-        """Let the processes end when `IDLE_S` have passed from now on without a prediction."""
+        """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
         if self._rest is not None:
             self._rest.cancel()
         loop = asyncio.get_running_loop()
@@ -230,16 +236,17 @@ class Predictor:
 
     async def _end_idle(self) -> None:
         if self._under_way:
-            return  # its end starts the time again
+            return  # The end of that prediction restarts the timer.
         await _done(self._ask_thread, self._network.end)
-        async with AsyncExitStack() as turns:
+        # Take every decoder's turn before ending it, so that none is in use.
+        async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
-                decoder = await turns.enter_async_context(self._decoding.turn(_NOBODY))
+                decoder = await lent_decoders.enter_async_context(self._decoding.turn(_NOBODY))
                 await _done(self._decode_threads, decoder.end)
 
 
 def _header(owner: str, question: Question, turn_s: float) -> bytes:
-    """A question about images, as `core.work.predict.answers` reads it."""
+    """Return a question about images as `core.work.predict.answers` reads it."""
     header = {
         "owner": owner,
         "version_id": question.version_id,
@@ -260,16 +267,18 @@ def _add_items(
     found: Sequence[bytes | str],
     answered: Answered,
 ) -> None:
-    """Append the predictions of a piece: an answer for each image that could be decoded, else the error."""
+    """Append the results of a piece: a prediction for each decoded image, an error for the
+    others.
+    """
     engines |= answered.engines
-    answers = iter(answered.items)
+    predictions = iter(answered.items)
     for one in found:
         name = names[len(items)] if names else None
-        items.append(_item(name, _error(one) if isinstance(one, str) else next(answers)))
+        items.append(_item(name, _error(one) if isinstance(one, str) else next(predictions)))
 
 
 def _answer(question: Question, items: Sequence[bytes], engines: set[str]) -> bytes:
-    """The whole answer; several engines are named by the one that the others stand in for."""
+    """Return the whole response. If several engines took part, it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
     promised = {} if question.sure is None else {"answers": question.sure}
     head = json.dumps({"version": question.version, "task": question.task, "engine": engine, **promised})
@@ -277,7 +286,11 @@ def _answer(question: Question, items: Sequence[bytes], engines: set[str]) -> by
 
 
 async def _done(threads: ThreadPoolExecutor, call: Callable[..., T], *given: object) -> T:
-    """What a call in a thread returns; whoever is cancelled waits for its end, since what it uses is lent."""
+    """Return the result of a call in a thread.
+
+    A cancelled caller waits for the end of the call, since the call uses things that are lent to
+    it.
+    """
     call_ends = asyncio.get_running_loop().run_in_executor(threads, call, *given)
     try:
         return await asyncio.shield(call_ends)
@@ -287,7 +300,9 @@ async def _done(threads: ThreadPoolExecutor, call: Callable[..., T], *given: obj
 
 
 def _ignore_failure(start: "asyncio.Future[Any]") -> None:
-    """Whoever waits for the result is told, and nobody waits once something else has failed."""
+    """Mark an exception as retrieved: any waiting caller receives it, and otherwise nobody needs
+    it.
+    """
     if not start.cancelled():
         start.exception()
 
@@ -295,7 +310,7 @@ def _ignore_failure(start: "asyncio.Future[Any]") -> None:
 def _piece(
     files: Sequence[bytes | bytearray | memoryview], begin: int, most: int
 ) -> list[bytes | bytearray | memoryview]:
-    """Files from `begin` on for one turn."""
+    """Return the files from `begin` on for one turn."""
     piece: list[bytes | bytearray | memoryview] = []
     for data in files[begin : begin + most]:
         if piece and sum(map(len, piece)) + len(data) > FILE_BYTES:
@@ -305,7 +320,7 @@ def _piece(
 
 
 def _item(name: str | None, answer: bytes) -> bytes:
-    """One of the predictions: its name, and what `answer` says, which is a JSON object."""
+    """Return a prediction with its name; `answer` is a JSON object."""
     return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
 
 

@@ -1,4 +1,4 @@
-"""Routes of aliases."""
+"""Routes for aliases."""
 
 from fastapi import Response
 
@@ -18,16 +18,18 @@ router = make_router("aliases")
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
 ) -> Response:
-    """Point an alias at a version. `production` on an older one stays there until it is told to follow."""
-    found = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
-    return _moved(found, bell)
+    """Point an alias at a version. `production` stays on an older version until `…/follow` is
+    called.
+    """
+    moved = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
+    return _moved(moved, bell)
 
 
 @router.get("/v1/models/{model}/aliases/{alias}/history", response_model=AliasHistory)
 def history(
     model: ModelPath, alias: AliasPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """An alias's moves, oldest first."""
+    """List an alias's moves, oldest first."""
     return json_answer(aliases.history(db, actor, model, alias, limit=limit, cursor=cursor))
 
 
@@ -35,27 +37,27 @@ def history(
 def rollback(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
 ) -> Response:
-    """Point an alias at an earlier target; `production` stays there until it is told to follow."""
-    given = body or RollbackIn()
-    found = aliases.rollback(db, actor, model, alias, version=given.version, reason=given.reason)
-    return _moved(found, bell)
+    """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
+    request = body or RollbackIn()
+    moved = aliases.rollback(db, actor, model, alias, version=request.version, reason=request.reason)
+    return _moved(moved, bell)
 
 
 @router.post("/v1/models/{model}/aliases/{alias}/follow", response_model=AliasOut)
 def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell) -> Response:
-    """Move `production` to the newest version of the line, and let it follow from now on."""
+    """Move `production` to the newest version of the lineage, and let it follow from now on."""
     return _moved(aliases.follow(db, actor, model, alias), bell)
 
 
 @router.delete("/v1/models/{model}/aliases/{alias}", status_code=204)
 def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response:
-    """Remove an alias of your own; `production` and `latest` stay."""
+    """Remove an alias that you created; `production` and `latest` cannot be removed."""
     aliases.delete(db, actor, model, alias)
     return Response(status_code=204)
 
 
 def _moved(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
-    answer, job = found
+    alias_response, job = found
     if job is not None:
-        bell.ring(job)  # it may be its turn now
-    return json_answer(answer)
+        bell.ring(job)  # its turn may have come
+    return json_answer(alias_response)

@@ -1,4 +1,4 @@
-"""The audit trail, for administrators."""
+"""Route for the audit trail, for administrators."""
 
 from typing import Annotated, Literal
 
@@ -31,6 +31,6 @@ def read(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """Who changed what, oldest first or newest first."""
-    wanted = Wanted(model, action, None if since is None else seconds(since), order == "desc")
-    return json_answer(list_audit(db, actor, limit=limit, cursor=cursor, wanted=wanted))
+    """List changes and who made them, oldest or newest first."""
+    selection = Wanted(model, action, None if since is None else seconds(since), order == "desc")
+    return json_answer(list_audit(db, actor, limit=limit, cursor=cursor, wanted=selection))

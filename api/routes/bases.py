@@ -1,4 +1,4 @@
-"""Routes of bases: weights that models may start from."""
+"""Routes for bases: weights that models may start from."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +57,14 @@ _upload: dict[str, JsonValue] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says of its base: architecture (a name or JSON), pixels a side, channels, and of its images."""
+    """The properties of a base in its request.
+
+    Attributes:
+        architecture: a name or JSON.
+        image_size: pixels per side.
+        channels: 1 or 3.
+        config: preparation of its images.
+    """
 
     architecture: str
     image_size: int | None
@@ -107,8 +114,8 @@ async def create(
 ) -> Response:
     """Upload a base; its header is checked before anything else.
 
-    A file that differs from the architecture in its stem, patches or channels alone is refused with `fits`: the query,
-    architecture and image that it fits.
+    A file whose stem, patch size or channels differ from the architecture is refused with `fits`:
+    the query, architecture and image that it fits.
     """
     db, settings = upload.db, upload.settings
     head = upload.head(min(MAX_BYTES, settings.max_body_bytes))
@@ -117,14 +124,16 @@ async def create(
         quota.require_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
     with upload.place():
-        # An impossible architecture is refused before the upload.
-        want = await to_thread.run_sync(_wanted, asked, head.length, catalogue, settings)
-        expected = await _expected(want, settings, work, actor.owner_id)
+        # Before the upload, so that an impossible architecture costs no transfer.
+        expected_use = await to_thread.run_sync(_wanted, asked, head.length, catalogue, settings)
+        expected = await _expected(expected_use, settings, work, actor.owner_id)
 
         async def commit(file: Received, repeat: idempotency.Request | None) -> Response:
-            keep = partial(bases.create, db, blobs, settings, actor, **vars(want), expected=expected)
-            answer = await to_thread.run_sync(partial(keep, path=file.path, repeat=repeat))
-            return json_answer(answer, 201, {"Location": f"/v1/bases/{answer['id']}"})
+            create_base = partial(
+                bases.create, db, blobs, settings, actor, **vars(expected_use), expected=expected
+            )
+            base_response = await to_thread.run_sync(partial(create_base, path=file.path, repeat=repeat))
+            return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
         return await upload.answer(head, precheck, commit)
 
@@ -139,45 +148,45 @@ class _Wanted:
 
 
 def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config) -> _Wanted:
-    """What the base is to be; the first use of the catalogue may take seconds.
+    """Return the complete architecture and images; the first use of the catalogue may take seconds.
 
     Raises:
         Invalid, JobTooLarge: there is no such architecture, or it is too large.
-        BaseInvalid: the body has no bytes.
+        BaseInvalid: the body is empty.
     """
-    known = catalogue()
+    catalogue_value = catalogue()
     resolved, images = bases.parse_architecture(
-        known, asked.architecture, asked.image_size, asked.channels, asked.config
+        catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
-    Admission.of(settings).check_network(known, resolved, images.image)
+    Admission.of(settings).check_network(catalogue_value, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return _Wanted(resolved, images, known["architectures"][resolved["name"]]["family"])
+    return _Wanted(resolved, images, catalogue_value["architectures"][resolved["name"]]["family"])
 
 
 async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
-    """The tensors that the base must hold: those of networks that were asked for before are known at once."""
+    """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
-    known = await to_thread.run_sync(known_base, settings, want.architecture, image)
-    if known is not None:
-        return known
+    cached = await to_thread.run_sync(known_base, settings, want.architecture, image)
+    if cached is not None:
+        return cached
     return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases", response_model=BasePage)
 def list_bases(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Your bases, newest first, and which models began with each."""
+    """List your bases, newest first, with the models that started from each."""
     return json_answer(bases.list_bases(db, actor, limit=limit, cursor=cursor))
 
 
 @router.get("/v1/bases/{base}", response_model=BaseOut)
 def read(base: BasePath, actor: Read, db: Db) -> Response:
-    """One base."""
+    """Return one base."""
     return json_answer(bases.get(db, actor, base))
 
 
 @router.delete("/v1/bases/{base}", status_code=204, responses=responses(409))
 def delete(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
-    """Delete a base that no model began with."""
+    """Delete a base that no model started from."""
     bases.delete(db, blobs, actor, base)
     return Response(status_code=204)

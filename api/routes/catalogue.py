@@ -1,4 +1,4 @@
-"""Routes of the catalogue: which methods and architectures there are, and what they take."""
+"""Routes for the catalogue: the available methods and architectures, and their parameters."""
 
 from typing import Annotated
 
@@ -18,26 +18,26 @@ router = make_router("catalogue")
 def list_methods(
     actor: Read, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """All methods, with the JSON Schemas of their hyper-parameters and of the recipe around them."""
+    """List all methods, with the JSON Schemas of their hyper-parameters and of the recipe."""
     del actor
-    known = catalogue()
+    catalogue_value = catalogue()
     items: dict[str, MethodOut] = {
-        name: {"name": name, **entry} for name, entry in sorted(known["methods"].items())
+        name: {"name": name, **entry} for name, entry in sorted(catalogue_value["methods"].items())
     }
-    found = page_of(items, limit, cursor)
-    answer: MethodList = {
-        "items": list(found.rows),
-        "next_cursor": found.next_cursor,
-        "recipe": known["recipe"],
-        "optimizers": known["optimizers"],
-        "presets": known["presets"],
+    item_page = page_of(items, limit, cursor)
+    response: MethodList = {
+        "items": list(item_page.rows),
+        "next_cursor": item_page.next_cursor,
+        "recipe": catalogue_value["recipe"],
+        "optimizers": catalogue_value["optimizers"],
+        "presets": catalogue_value["presets"],
     }
-    return json_answer(answer)
+    return json_answer(response)
 
 
 @router.get("/v1/methods/{name}", response_model=MethodOut)
 def read_method(name: Annotated[str, Path(max_length=63)], actor: Read, catalogue: CatalogueOf) -> Response:
-    """One method."""
+    """Return one method."""
     del actor
     entry = catalogue()["methods"].get(name)
     if entry is None:
@@ -50,12 +50,12 @@ def read_method(name: Annotated[str, Path(max_length=63)], actor: Read, catalogu
 def list_architectures(
     actor: Read, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """All architectures, with the JSON Schemas of their hyper-parameters."""
+    """List all architectures, with the JSON Schemas of their hyper-parameters."""
     del actor
-    known = catalogue()["architectures"]
+    architectures = catalogue()["architectures"]
     items: dict[str, ArchitectureOut] = {
-        name: {"name": name, **entry} for name, entry in sorted(known.items())
+        name: {"name": name, **entry} for name, entry in sorted(architectures.items())
     }
-    found = page_of(items, limit, cursor)
-    answer: ArchitectureList = {"items": list(found.rows), "next_cursor": found.next_cursor}
-    return json_answer(answer)
+    item_page = page_of(items, limit, cursor)
+    response: ArchitectureList = {"items": list(item_page.rows), "next_cursor": item_page.next_cursor}
+    return json_answer(response)

@@ -1,4 +1,4 @@
-"""Routes that compare two versions. Answers are read where heavy work is done, in turns of the owners."""
+"""Routes that compare two versions. Predictions are read as heavy work, in turns between owners."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ async def compare_versions(
     work: PictureWork,
     task: OnTask = None,
 ) -> Response:
-    """Two versions on the same held-out images: what got worse and better, by task and by class."""
+    """Compare two versions on the same held-out images: changes by task and by class."""
     pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
 
     def made() -> CompareOut:
@@ -62,7 +62,7 @@ async def compare_images(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """The images that flipped between two versions, with both answers."""
+    """List the images whose prediction flipped between two versions, with both predictions."""
     pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
 
     def page(left: Pair) -> ComparedImagePage:

@@ -1,4 +1,4 @@
-"""What happens to all models of an owner: pages, and one stream."""
+"""Events of all models of an owner, as pages or as one stream."""
 
 from functools import partial
 from typing import Annotated
@@ -48,7 +48,7 @@ async def events(
     cursor: Cursor = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happened to your jobs, versions and aliases, oldest first."""
+    """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingReads = request.app.state.polling
     about = await to_thread.run_sync(_about, db, actor, model)
     types = None if type is None else tuple(type.split(","))
@@ -66,7 +66,7 @@ async def events(
 
 
 def _about(db: Database, actor: Actor, model: str | None) -> About:
-    """Whose events the caller asks for. Raises: NotFound."""
+    """Return the selection of events that the caller may see. Raises NotFound."""
     if model is None:
         return About(owner_id=None if actor.is_admin else actor.owner_id)
     with db.read() as session:
@@ -75,8 +75,8 @@ def _about(db: Database, actor: Actor, model: str | None) -> About:
 
 async def _look(reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
-    told = [Told(row.id, row.type, _to_json(row)) for row in rows]
-    return Look(told, rows[-1].id if rows else after, len(rows) == PAGE, False)
+    stream_events = [Told(row.id, row.type, _to_json(row)) for row in rows]
+    return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 
 def _to_json(row: OwnerEventRow) -> OwnerEventOut:

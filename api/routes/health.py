@@ -1,4 +1,4 @@
-"""Routes of the health checks; they need no key and tell nothing but up or down."""
+"""Routes for the health checks; they need no key and reveal only the state of each part."""
 
 from collections.abc import Callable
 
@@ -21,27 +21,31 @@ router = make_router("health")
 log = structlog.get_logger(__name__)
 
 LIMIT_S = 4.0
-"""A part that has not answered within so many seconds is down."""
+"""Seconds after which a part that has not answered counts as down."""
 _checks = CapacityLimiter(32)
-"""Threads of their own: those of requests may all be waiting for what is out."""
+"""Threads of their own: all threads of requests may be waiting for the failed part."""
 
 
 @router.get("/healthz", response_model=Alive)
 async def healthz() -> Response:
-    """Whether the process answers."""
+    """Report that the process answers."""
     return json_answer({"status": "ok"})
 
 
 @router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
 async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Response:
-    """Report whether database and store answer, and whether the database's file was sound at the start; a dead broker,
-    a full store or a worker without its device is reported too, but leaves the service ready."""
+    """Report whether the service is ready: database and store answer, and the database file is
+    sound.
+
+    An unavailable broker, a full store or a worker without its device is reported too, but the
+    service stays ready.
+    """
     damage: Damage = request.app.state.damage
     parts: dict[str, str] = {}
 
     async def ask(part: str, question: Callable[[], str]) -> None:
         parts[part] = "unknown" if part == "workers" else "down"
-        with move_on_after(LIMIT_S):  # the thread ends by its own limits
+        with move_on_after(LIMIT_S):  # The thread ends by its own limits.
             parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
 
     async with create_task_group() as group:
@@ -50,9 +54,11 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
         group.start_soon(ask, "broker", bell.status)
         group.start_soon(ask, "workers", lambda: _workers(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    told = {"detail": damage.told()} if parts["database"] == "corrupt" else {}
-    named = {part: parts[part] for part in ("database", "store", "broker", "workers")}
-    return json_answer({"status": "ready" if ready else "not ready", **named, **told}, 200 if ready else 503)
+    damage_detail = {"detail": damage.told()} if parts["database"] == "corrupt" else {}
+    ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
+    return json_answer(
+        {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail}, 200 if ready else 503
+    )
 
 
 def _database(db: Database, damage: Damage) -> str:
@@ -73,7 +79,7 @@ def _workers(db: Database) -> str:
     try:
         with db.read() as session:
             return workers.status(session, db.now(session))
-    except SQLAlchemyError:  # told by the database's own check
+    except SQLAlchemyError:  # reported by the database's own check
         return "unknown"
 
 

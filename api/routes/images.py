@@ -1,5 +1,6 @@
-"""Routes of the images of a task. They are read and made into pictures where heavy work is done, in turns of
-the owners."""
+"""Routes for the images of a task. Reading and drawing them is heavy work, in turns between
+owners.
+"""
 
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from core.requests import task_images
 router = make_router("tasks")
 
 MOST = 2
-"""Pictures that one API process makes at once; one of each owner."""
+"""Maximum number of pictures that an API process makes at once, one per owner."""
 PNG = "image/png"
 SplitQuery = Annotated[Split, Query(description="Of which part")]
 Rows = Annotated[
@@ -30,7 +31,7 @@ Rows = Annotated[
         description="Numbers of images, separated by commas: the tiles of the sheet in their order",
     ),
 ]
-_PRIVATE = {"Cache-Control": "private, no-cache"}  # asked again each time: data may have been deleted
+_PRIVATE = {"Cache-Control": "private, no-cache"}  # revalidated each time: data may be deleted
 _picture: dict[int | str, dict[str, JsonValue]] = {
     200: {
         "description": "The picture",
@@ -62,7 +63,7 @@ async def list_images(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """The images of a part of a task's data, by number, with their labels."""
+    """List the images of a part of a task's data, by number, with their labels."""
     part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
 
     def page() -> TaskImagePage:
@@ -89,7 +90,7 @@ async def picture(
     blobs: BlobStore,
     work: PictureWork,
 ) -> Response:
-    """One image as it is learned: decoded, resized, not augmented."""
+    """Return one image as it is used for learning: decoded, resized, not augmented."""
     part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
     tag = part.tag([i])
     if matches(request.headers.get("if-none-match", ""), tag):
@@ -119,16 +120,16 @@ async def sheet(
     rows: Rows,
     split: SplitQuery = "held_out",
 ) -> Response:
-    """Up to 64 images side by side, eight in a row, each at most 128 pixels a side."""
-    wanted = task_images.parse_rows(rows)
+    """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
+    row_numbers = task_images.parse_rows(rows)
     part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
-    tag = part.tag([len(wanted), *wanted])
+    tag = part.tag([len(row_numbers), *row_numbers])
     if matches(request.headers.get("if-none-match", ""), tag):
         return _unchanged(tag)
 
     def made() -> bytes:
         with task_images.reading(db, actor, model, part):
-            return task_images.contact_sheet(blobs, part, wanted)
+            return task_images.contact_sheet(blobs, part, row_numbers)
 
     return _shown(await work.run(actor.owner_id, made), tag)
 
@@ -138,5 +139,7 @@ def _unchanged(tag: str) -> Response:
 
 
 def _shown(png: bytes, tag: str) -> Response:
-    """A picture; its tag is weak, since another release may pack the same pixels otherwise."""
+    """Return a picture. Its ETag is weak: another release may encode the same pixels
+    differently.
+    """
     return Response(png, 200, {"ETag": f"W/{tag}", **_PRIVATE}, PNG)

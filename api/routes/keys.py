@@ -1,4 +1,4 @@
-"""Routes of access keys, for administrators."""
+"""Routes for access keys, for administrators."""
 
 from typing import Annotated
 
@@ -21,8 +21,8 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 @router.post("/v1/keys", status_code=201, response_model=NewKey, responses=responses(409))
 def create(body: KeyIn, actor: Admin, db: Db) -> Response:
-    """Make a key; its secret is in this answer and nowhere else."""
-    answer = keys.create(
+    """Create a key; its secret is only in this response."""
+    key_response = keys.create(
         db,
         actor,
         name=body.name,
@@ -31,12 +31,12 @@ def create(body: KeyIn, actor: Admin, db: Db) -> Response:
         expires_at=body.expires_at,
         wanted=Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
-    return json_answer(answer, 201, NO_STORE)
+    return json_answer(key_response, 201, NO_STORE)
 
 
 @router.get("/v1/keys", response_model=KeyPage)
 def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """All keys, without their secrets."""
+    """List all keys, without their secrets."""
     return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
 
 
@@ -47,7 +47,7 @@ def revoke(
     actor: Admin,
     db: Db,
 ) -> Response:
-    """End a key, and what it has under way; other API processes notice within seconds."""
+    """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
     keys.revoke(db, actor, key)
     access: Access = request.app.state.access
     access.forget_key(key)

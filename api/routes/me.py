@@ -1,4 +1,4 @@
-"""Who asks."""
+"""Route for the caller's own key and owner."""
 
 from fastapi import Request, Response
 
@@ -13,5 +13,5 @@ router = make_router("keys")
 
 @router.get("/v1/me", response_model=MeOut)
 def read(request: Request, actor: Read, db: Db, settings: Config) -> Response:
-    """Whose key this is, what its owner may do, and what the service is."""
+    """Return the owner of this key, what it may do, and the service's properties."""
     return json_answer(me(db, settings, actor, request.app.version))

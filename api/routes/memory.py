@@ -1,4 +1,4 @@
-"""Routes of a model's memory: what it keeps of its training images, and their deletion."""
+"""Routes for a model's stored training images: their amount, and their deletion."""
 
 from fastapi import Response
 
@@ -14,7 +14,9 @@ router = make_router("models")
 
 @router.get("/v1/models/{model}/memory", response_model=MemoryOut)
 def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
-    """Replay buffer and exemplars of the production version: bytes and counts, never images."""
+    """Return bytes and counts of the production version's replay buffer and exemplars, never
+    images.
+    """
     return json_answer(memory.read(db, blobs, actor, model))
 
 
@@ -22,8 +24,8 @@ def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
 def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
     """Delete the stored images of all versions now.
 
-    Versions stay: they can be downloaded and predict as before. A running job starts again without these
-    images, and the next version starts with an empty memory.
+    Versions stay: they can be downloaded and used for predictions as before. A running job restarts
+    without these images, and the next version starts with an empty replay buffer.
     """
     memory.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The accuracy matrix of a model."""
+"""Route for the accuracy matrix of a model."""
 
 from typing import Annotated
 
@@ -48,15 +48,17 @@ def model_metrics(
     tasks: Tasks = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Every version measured on every task, and what follows from it; `from`, `to` and `tasks` show a part of the rows
-    and columns, and leave the summary whole."""
+    """Return the accuracy of every version on every task, and its summary.
+
+    `from`, `to` and `tasks` restrict the rows and columns, but not the summary.
+    """
     columns = (0, _MOST)
     if tasks is not None:
         first, last = tasks.split(",")
         columns = (int(first), int(last))
     window = Window((from_, to), columns)
-    found = metrics.kept_metrics(db, actor, model, kept, version=version, window=window)
-    headers = {"ETag": found.tag}
-    if if_none_match is not None and matches(if_none_match, found.tag):
+    cached_response = metrics.kept_metrics(db, actor, model, kept, version=version, window=window)
+    headers = {"ETag": cached_response.tag}
+    if if_none_match is not None and matches(if_none_match, cached_response.tag):
         return Response(status_code=304, headers=headers)
-    return Response(found.body, 200, headers, "application/json")
+    return Response(cached_response.body, 200, headers, "application/json")

@@ -1,4 +1,4 @@
-"""Routes of models."""
+"""Routes for models."""
 
 from typing import Annotated, Literal, cast
 
@@ -42,20 +42,20 @@ def create(
     bell: Bell,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Create a model: a named lineage of versions. With pretrained weights a `job` may have to bring them
-    first."""
-    given = cast(
-        NewModel, body.model_dump(exclude_unset=True)
-    )  # what the request says: `create` tells of a default
+    """Create a model: a named lineage of versions. A `job` may have to fetch pretrained weights
+    first.
+    """
+    # Only the fields that the request contains: `create` reports which defaults it chose.
+    new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
     bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
-    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat, bounds, terms)
-    if answer["job"] is not None and not replay:
-        bell.ring(answer["job"])
-    return json_answer(answer, 201, {"Location": f"/v1/models/{answer['id']}"}, replay=replay)
+    model_response, replay = models.create(db, blobs, catalogue(), actor, new_model, repeat, bounds, terms)
+    if model_response["job"] is not None and not replay:
+        bell.ring(model_response["job"])
+    return json_answer(model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay)
 
 
 @router.get("/v1/models", response_model=ModelPage)
@@ -72,14 +72,14 @@ def list_models(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """Your models, oldest first."""
-    found = models.list_models(db, catalogue(), actor, limit, cursor, q=q, summary=include is not None)
-    return json_answer(found)
+    """List your models, oldest first."""
+    model_page = models.list_models(db, catalogue(), actor, limit, cursor, q=q, summary=include is not None)
+    return json_answer(model_page)
 
 
 @router.get("/v1/models/{model}", response_model=ModelOut)
 def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
-    """One model, by id or name."""
+    """Return one model, by id or name."""
     return json_answer(models.read(db, catalogue(), actor, model))
 
 
@@ -87,13 +87,13 @@ def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Respo
 def change(
     model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf, settings: Config
 ) -> Response:
-    """Change recipe or gate for later tasks, or what people read of the model."""
+    """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.of(settings)))
 
 
 @router.delete("/v1/models/{model}", status_code=204)
 def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
-    """Cancel the model's jobs, hide it, and remove what it kept."""
+    """Cancel the model's jobs, hide it, and remove its data."""
     model_deletion.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

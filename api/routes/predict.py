@@ -1,4 +1,4 @@
-"""Prediction with any version: images in, labels and probabilities out."""
+"""Route for predictions with any version: images in, labels and probabilities out."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ _base64: JsonValue = {
 
 
 def _list(name: str, description: str, items: JsonValue) -> JsonValue:
-    """The schema of a body that holds nothing but a list of images."""
+    """Return the schema of a body that contains only a list of images."""
     listed: JsonValue = {"type": "array", "items": items, "minItems": 1, "maxItems": PREDICT_IMAGES}
     return {
         "type": "object",
@@ -93,17 +93,17 @@ async def predict(
     task: TaskNumber = None,
     top_k: TopK = TOP_K,
 ) -> Response:
-    """Labels and probabilities for images, in the order sent; decoded as for training.
+    """Return labels and probabilities for images, in the order sent; decoded as for training.
 
-    An image that cannot be used gets an `error` in place of a label, and the others are answered. Where it is the
-    only one sent, the answer is a 422.
+    An image that cannot be used gets an `error` in place of a label; the others are predicted. If
+    it is the only image, the response is a 422.
     """
-    asked = Asked(actor, model, version, task, top_k)
-    answer, images, place = await ask(request, asked, db, blobs, settings)
+    question = Asked(actor, model, version, task, top_k)
+    predictions, images, place = await ask(request, question, db, blobs, settings)
     del images
     try:
-        place.exchange(len(answer))
-        return HeldResponse(answer, place, settings)
+        place.exchange(len(predictions))
+        return HeldResponse(predictions, place, settings)
     except BaseException:
         place.leave()
         raise

@@ -1,4 +1,4 @@
-"""The page that Prometheus reads, with a key of scope scrape: its figures are of all owners."""
+"""Route for Prometheus, with a key of scope scrape: its metrics cover all owners."""
 
 from fastapi import Request, Response
 
@@ -17,6 +17,8 @@ router = make_router("operation")
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(request: Request, actor: Scrape, db: Db) -> Response:
-    """Queue, jobs and versions from the database; latencies and failures of the API's processes."""
+    """Return queue, jobs and versions from the database; latencies and failures of the API
+    processes.
+    """
     del actor
     return Response(page(queue_metrics(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})

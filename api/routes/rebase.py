@@ -1,4 +1,4 @@
-"""Routes that move a model to another base: begin, look, and let production move."""
+"""Routes that move a model to another base: begin, compare, and move production."""
 
 from typing import cast
 
@@ -42,27 +42,32 @@ def begin(
     bell: Bell,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Begin to move a model to another base: a new model beside it learns what images are kept of, and the answer names
-    the batches to send again."""
-    said = body.model_dump(exclude_unset=True)
-    asked = rebase.Asked(cast(ModelBase, said["base"]), said.get("name"))
+    """Begin to move a model to another base.
+
+    A new model learns the batches whose images are retained; the response names the batches to send
+    again.
+    """
+    fields = body.model_dump(exclude_unset=True)
+    new_base = rebase.Asked(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
     bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
-    answer, rung, replay = rebase.begin(db, blobs, catalogue(), actor, model, asked, repeat, bounds, terms)
-    for job in rung:
+    rebase_response, queued_jobs, replay = rebase.begin(
+        db, blobs, catalogue(), actor, model, new_base, repeat, bounds, terms
+    )
+    for job in queued_jobs:
         bell.ring(job)
-    location = {"Location": f"/v1/models/{answer['new']['id']}/rebase"}
-    return json_answer(answer, 201, location, replay=replay)
+    location = {"Location": f"/v1/models/{rebase_response['new']['id']}/rebase"}
+    return json_answer(rebase_response, 201, location, replay=replay)
 
 
 @router.get("/v1/models/{model}/rebase", response_model=RebaseOut)
 async def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: PictureWork) -> Response:
-    """Tell what of a model has arrived in the one that is to replace it, with both on the same held-out images."""
-    found = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
-    return json_answer(found)
+    """Return the progress of a rebase, with both models compared on the same held-out images."""
+    rebase_response = await work.run(actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model))
+    return json_answer(rebase_response)
 
 
 @router.post("/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=responses(409))
@@ -74,11 +79,13 @@ async def finish(
     work: PictureWork,
     body: RebaseFinish | None = None,
 ) -> Response:
-    """Let production move: the new model takes the old one's name. Asked of the old model afterwards, that takes it
-    back."""
-    given = body or RebaseFinish()
+    """Move production: the new model takes the old one's name.
+
+    Called on the old model afterwards, this moves production back.
+    """
+    request = body or RebaseFinish()
 
     def moved() -> RebaseOut:
-        return rebase_finish.finish(db, blobs, actor, model, given.reason, given.missing)
+        return rebase_finish.finish(db, blobs, actor, model, request.reason, request.missing)
 
     return json_answer(await work.run(actor.owner_id, moved))

@@ -1,4 +1,4 @@
-"""`/`: where to go. For whoever opens the address that the service said at its start, in a browser or with curl."""
+"""`/`: the entry point for people who open the service's URL in a browser or with curl."""
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
@@ -26,12 +26,15 @@ PATHS = {
 
 
 async def start(request: Request) -> Response:
-    """Where to go from here: a browser to the pages. Needs no key and tells nothing of what the service holds."""
+    """List the service's entry points, or redirect a browser to the pages.
+
+    Needs no key and reveals nothing about stored data.
+    """
     root = request.scope.get("root_path", "").rstrip("/")
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(f"{root}{PATHS['pages']}", 303)
-    named = {"name": "Perennial", "version": request.app.version}
-    return json_answer({**named, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS})
+    service = {"name": "Perennial", "version": request.app.version}
+    return json_answer({**service, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS})
 
 
 router.get("/", response_model=Start)(start)

@@ -1,4 +1,4 @@
-"""Routes of tasks: submit a batch as a stream, and the history."""
+"""Routes for tasks: submit a batch as a stream, and list the history."""
 
 import hashlib
 from dataclasses import replace
@@ -143,12 +143,12 @@ async def _asked(
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
 ) -> Asked:
-    said = {
+    texts = {
         **{"classes": classes, "max_bad": max_bad, "image": image, "label": label},
         **{"table": table, "names_pattern": names_pattern, "names": names},
     }
     options = replace(
-        options_in({name: text for name, text in said.items() if text}), layout=layout, one_class=one_class
+        options_in({name: text for name, text in texts.items() if text}), layout=layout, one_class=one_class
     )
     return Asked(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again)
 
@@ -175,11 +175,13 @@ async def submit(
     bell: Bell,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Submit a batch: it becomes the model's next task, unless the model has one of the same content."""
+    """Submit a batch: it becomes the model's next task, unless the model has one of the same
+    content.
+    """
     head = upload.head(Limits.of(upload.settings).body_bytes)
     override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
     if asked.validate == "only":
-        upload = replace(upload, key=None)  # it changes nothing, so it is done again
+        upload = replace(upload, key=None)  # It changes nothing, so a repetition is processed again.
     order = Order(asked, override, actor, upload, store, bell, catalogue)
     with upload.place():
         if head.media_type == JSON:
@@ -190,20 +192,21 @@ async def submit(
 async def _done(
     order: Order, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
 ) -> Response:
-    """Do what is asked with the file; `whole`: the upload that it came by in pieces."""
-    sent = await order.submission(file, repeat, whole)
-    # Each runs to its end in a thread: a client that leaves now has submitted its batch.
+    """Validate or submit the file; `whole`: the upload in pieces that it comes from."""
+    batch_submission = await order.submission(file, repeat, whole)
+    # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.asked.validate == "only":
-        return json_answer(await to_thread.run_sync(sent.preview))
+        return json_answer(await to_thread.run_sync(batch_submission.preview))
     if order.asked.validate == "full":
-        check = await to_thread.run_sync(validations.begin, sent)
-        return _accepted(check, check.answer, order.bell)
-    done = await to_thread.run_sync(sent.submit)
-    return _accepted(done, done.answer["job"], order.bell)
+        validation = await to_thread.run_sync(validations.begin, batch_submission)
+        return _accepted(validation, validation.answer, order.bell)
+    result = await to_thread.run_sync(batch_submission.submit)
+    return _accepted(result, result.answer["job"], order.bell)
 
 
 async def _from_upload(order: Order, head: Head) -> Response:
-    """Answer for a batch that was uploaded in pieces; a check keeps the upload, a submit spends it.
+    """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
+    it.
 
     Raises:
         NotFound, UploadIncomplete: see `core.requests.whole_uploads.whole`.
@@ -216,23 +219,24 @@ async def _from_upload(order: Order, head: Head) -> Response:
     await resume()
     sha256 = hashlib.sha256(body).hexdigest()
     check_digest(head, sha256)
-    given = _given(body)
-    asked, override = _named_once(order.asked, given), _recipe_once(order.override, given)
-    order = replace(order, asked=asked, override=override, is_here=True)
+    fields = _given(body)
+    settings_of_batch, override = _named_once(order.asked, fields), _recipe_once(order.override, fields)
+    order = replace(order, asked=settings_of_batch, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.of_body(sha256, sha256)
-        if repeat.earlier is not None:  # its upload may be spent
+        # The first request may have consumed the upload.
+        if repeat.earlier is not None:
             return repeat.answer_to(request)
         await to_thread.run_sync(order.precheck, None)
-        whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.upload)
+        whole = await to_thread.run_sync(whole_uploads.whole, db, actor, fields.upload)
         async with assembled(db, order.store, actor, whole, sniff, settings) as file:
-            answer = await _done(order, file, request, whole)
+            response = await _done(order, file, request, whole)
             repeat.is_done = True
-            return answer
+            return response
 
 
 def _given(body: bytes) -> FromUpload:
-    """What the JSON body says. Raises RequestValidationError, as of the bodies that the framework reads."""
+    """Parse the JSON body. Raises RequestValidationError, like bodies that FastAPI reads."""
     value = parse(body)
     try:
         return FromUpload.model_validate(value)
@@ -254,10 +258,10 @@ def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch
 
 
 def _accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
-    """The task and its job, or the job of a check alone; a new job wakes a worker."""
+    """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
-        said = "check accepted" if job is done.answer else "task accepted"
-        log.info(said, model=job["model"], job=job["id"], task=job["task"])
+        event = "check accepted" if job is done.answer else "task accepted"
+        log.info(event, model=job["model"], job=job["id"], task=job["task"])
         bell.ring(job["id"])
     return json_answer(done.answer, done.status, done.headers, replay=done.is_replay)
 
@@ -266,13 +270,13 @@ def _accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
 def list_tasks(
     model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """The model's batches, in order."""
+    """List the model's batches, in order."""
     return json_answer(tasks.list_tasks(db, actor, model, limit, cursor))
 
 
 @router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
 def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
-    """One batch: digest, classes, counts, report, job, version and accuracy."""
+    """Return one batch: digest, classes, counts, report, job, version and accuracy."""
     return json_answer(tasks.read(db, actor, model, n))
 
 
@@ -280,7 +284,9 @@ def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
 def go_on(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
-    """Let the line go on without a task whose version is held; the version stays, the task is skipped."""
+    """Continue the lineage without a task whose version is held: the version stays, the task is
+    skipped.
+    """
     return _settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
 
 
@@ -288,7 +294,7 @@ def go_on(
 def discard(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
-    """Give a task up: no version must have been taught it, and nothing waits for it."""
+    """Discard a task that no version has learned, so that nothing waits for it."""
     return _settled(settling.discard(db, actor, model, n, None if body is None else body.reason), bell)
 
 
@@ -308,28 +314,35 @@ def relearn(
     settings: Config,
     body: Retry | None = None,
 ) -> Response:
-    """Learn a task again that the line lacks, before all waiting ones."""
+    """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
-    most = settings.max_open_jobs
-    answer, fresh = settling.relearn(
-        db, catalogue(), actor, model, n, override, max_open_jobs=most, admission=Admission.of(settings)
+    max_open_jobs = settings.max_open_jobs
+    job_response, fresh = settling.relearn(
+        db,
+        catalogue(),
+        actor,
+        model,
+        n,
+        override,
+        max_open_jobs=max_open_jobs,
+        admission=Admission.of(settings),
     )
     if fresh:
-        bell.ring(answer["id"])
-    return queued(answer)
+        bell.ring(job_response["id"])
+    return queued(job_response)
 
 
 def _settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
-    answer, job = found
+    task_response, job = found
     if job is not None:
-        bell.ring(job)  # it may be its turn now
-    return json_answer(answer)
+        bell.ring(job)  # its turn may have come
+    return json_answer(task_response)
 
 
 @router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=responses(409))
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
-    """Remove the batch's images; what was learned stays."""
+    """Remove the batch's images; the learned versions stay."""
     tasks.delete_data(db, store, blobs, actor, model, n)
     return Response(status_code=204)

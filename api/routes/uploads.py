@@ -1,6 +1,6 @@
-"""Routes of uploads that can be resumed: tus 1.0.0, with the media type of the IETF's draft beside it.
+"""Routes for resumable uploads: tus 1.0.0, and the media type of the IETF draft.
 
-POST /v1/uploads, PATCH … until all is here, then POST /v1/models/{model}/tasks {"upload": "upl_…"}
+POST /v1/uploads, PATCH … until complete, then POST /v1/models/{model}/tasks {"upload": "upl_…"}
 """
 
 from typing import Annotated
@@ -29,7 +29,7 @@ async def _speaks(
     ] = None,
 ) -> None:
     del tus_resumable  # declared for the documentation
-    if request.method != "OPTIONS":  # whoever asks for versions need not know one
+    if request.method != "OPTIONS":  # A client that asks for the versions need not know one.
         tus.require_version(request.headers)
         tus.require_spoken(request.headers)
 
@@ -54,7 +54,7 @@ _piece: dict[str, JsonValue] = {
 
 @router.options("/v1/uploads", status_code=204)
 def discover(actor: Read, settings: Config) -> Response:
-    """What uploads may be: versions, extensions, bounds."""
+    """Return the supported versions, extensions and limits of uploads."""
     return Response(status_code=204, headers=tus.limits(settings.max_body_bytes, settings.upload_hours))
 
 
@@ -82,7 +82,7 @@ def create(
     ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Begin an upload that can be resumed; its bytes come by PATCH to the `Location`."""
+    """Begin a resumable upload; its bytes are sent by PATCH to the `Location`."""
     headers = request.headers
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise UnsupportedType(
@@ -96,24 +96,28 @@ def create(
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(str(length), details, sha256)
         repeat = idempotency.Request("POST /v1/uploads", key, mark)
-    answer, replay = uploads.create(db, actor, length, details, sha256, uploads.Terms.of(settings), repeat)
-    where = {"Location": f"/v1/uploads/{answer['id']}", "Upload-Offset": "0"}
-    return json_answer(answer, 201, where, replay=replay)
+    upload_response, replay = uploads.create(
+        db, actor, length, details, sha256, uploads.Terms.of(settings), repeat
+    )
+    location = {"Location": f"/v1/uploads/{upload_response['id']}", "Upload-Offset": "0"}
+    return json_answer(upload_response, 201, location, replay=replay)
 
 
 @router.get("/v1/uploads", response_model=UploadPage, responses=responses(412))
 def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Your uploads that are neither submitted nor removed, newest first: what of them is here counts among
-    your bytes."""
+    """List your uploads that are neither submitted nor removed, newest first.
+
+    Their received bytes count towards your storage.
+    """
     return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
 
 
 @router.head("/v1/uploads/{upload}", response_class=Response, responses=responses(412))
 def read(upload: UploadPath, actor: Read, db: Db) -> Response:
-    """How many bytes are here."""
+    """Return the number of received bytes in `Upload-Offset`."""
     state = uploads.read(db, actor, upload)
-    named = {} if state.details is None else {"Upload-Metadata": state.details}
-    return Response(headers={**tus.said(state), "Upload-Length": str(state.length), **named})
+    metadata = {} if state.details is None else {"Upload-Metadata": state.details}
+    return Response(headers={**tus.said(state), "Upload-Length": str(state.length), **metadata})
 
 
 @router.patch(
@@ -137,9 +141,12 @@ async def append(
         str | None, Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)")
     ] = None,
 ) -> Response:
-    """Send the next piece. What came of one that is cut off is kept: HEAD says where to go on."""
+    """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to
+    resume.
+    """
     db, settings, request = sent.db, sent.settings, sent.request
-    await to_thread.run_sync(uploads.read, db, actor, upload)  # first: nobody is to learn from another answer
+    # First of all, so that no other error reveals that an upload exists.
+    await to_thread.run_sync(uploads.read, db, actor, upload)
     head = sent.head(settings.max_body_bytes)
     offset, checksum = tus.number(request.headers, "Upload-Offset"), tus.checksum(request.headers)
     tus.completes(request.headers)
@@ -161,6 +168,6 @@ async def append(
 
 @router.delete("/v1/uploads/{upload}", status_code=204, responses=responses(412))
 def delete(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
-    """Remove an upload and what came of it."""
+    """Remove an upload and its received bytes."""
     uploads.delete(db, store, actor, upload)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""What is used, for administrators."""
+"""Route for usage, for administrators."""
 
 from typing import Annotated, Literal
 
@@ -21,6 +21,8 @@ def read(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """Counts and bytes, per model or owner; those of an owner were summed up at `measured_at`."""
+    """Return counts and bytes per model or owner; those of owners were summed up at
+    `measured_at`.
+    """
     read_page = usage.by_model if by == "model" else usage.by_owner
     return json_answer(read_page(db, actor, limit=limit, cursor=cursor))

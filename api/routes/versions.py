@@ -1,4 +1,4 @@
-"""Routes of versions: list, detail, download, parts."""
+"""Routes for versions: list, details, download, parts."""
 
 from typing import Annotated
 
@@ -50,19 +50,19 @@ PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 def list_versions(
     model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """A model's versions by rising number."""
+    """List a model's versions in ascending order."""
     return json_answer(versions.list_versions(db, actor, model, limit=limit, cursor=cursor))
 
 
 @router.get("/v1/models/{model}/versions/{version}", response_model=VersionOut)
 def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> Response:
-    """One version, by number or alias."""
+    """Return one version, by number or alias."""
     return json_answer(versions.get_version(db, actor, model, version))
 
 
 @router.patch("/v1/models/{model}/versions/{version}", response_model=VersionOut)
 def change(model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db) -> Response:
-    """Write a note on a version: nothing else of it can be changed."""
+    """Set the note of a version; nothing else of it can be changed."""
     return json_answer(versions.set_note(db, actor, model, version, body.note))
 
 
@@ -70,7 +70,9 @@ def change(model: ModelPath, version: VersionPath, body: VersionPatch, actor: Wr
 def results(
     model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """What was counted of a version on each task that it was measured on, by class too."""
+    """List a version's counts of correct predictions on each measured task, in total and by
+    class.
+    """
     return json_answer(versions.list_results(db, actor, model, version, limit=limit, cursor=cursor))
 
 
@@ -89,10 +91,10 @@ async def download_version(
     format: Format = "safetensors",
     redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
 ) -> Response:
-    """One zip: weights, configuration, and a model card with code that loads them.
+    """Download a version as one zip: weights, configuration, and a model card with loading code.
 
-    `onnx`: an ONNX graph from pixels to probabilities, labels, and code that runs it. A job makes it at the first
-    request: 202 with the job until it is there.
+    `onnx`: an ONNX graph from pixels to probabilities, labels, and code that runs it. A job builds
+    it at the first request: 202 with the job until it is ready.
     """
 
     def stored() -> exports.ExportFile | None:
@@ -104,26 +106,27 @@ async def download_version(
             spool = settings.folder("spool")
             return exports.export(db, blobs, catalogue(), actor, model, version, format=format, spool=spool)
 
-    def answer(file: exports.ExportFile) -> Response:  # what is given out is hashed first
+    # Hash the file before any of it is sent, here or by redirect.
+    def answer(file: exports.ExportFile) -> Response:
         with files_of(db, actor, model):
-            elsewhere = _elsewhere(request, store, blobs, file) if redirect else None
-            return elsewhere or download(
+            redirection = _elsewhere(request, store, blobs, file) if redirect else None
+            return redirection or download(
                 request, blobs, file.sha256, file.bytes, file.media_type, file.filename
             )
 
-    kept = await to_thread.run_sync(stored)
-    if kept is None and FORMATS[format].by_job:
+    stored_file = await to_thread.run_sync(stored)
+    if stored_file is None and FORMATS[format].by_job:
         return await to_thread.run_sync(_asked, db, bell, settings, actor, model, version, format)
-    file = await work.run(actor.owner_id, built) if kept is None else kept
+    file = await work.run(actor.owner_id, built) if stored_file is None else stored_file
     return await to_thread.run_sync(answer, file)
 
 
 def _asked(
     db: Db, bell: Bell, settings: Config, actor: Read, model: str, version: str, format: str
 ) -> Response:
-    """The 202 of a download that a job makes; a new job wakes a worker."""
-    most = settings.max_open_jobs
-    job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=most)
+    """Return the 202 of a download that a job builds; a new job wakes a worker."""
+    max_open_jobs = settings.max_open_jobs
+    job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=max_open_jobs)
     if fresh:
         bell.ring(job["id"])
     return queued(job)
@@ -154,7 +157,7 @@ router.head(
 def list_files(
     model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """The version's parts that can be fetched; never buffers."""
+    """List the version's downloadable parts; never buffers with training images."""
     return json_answer(versions.list_files(db, actor, model, version, limit=limit, cursor=cursor))
 
 
@@ -173,7 +176,7 @@ def get_file(
     db: Db,
     blobs: BlobStore,
 ) -> Response:
-    """One part as a safetensors file."""
+    """Return one part as a safetensors file."""
     with files_of(db, actor, model):
         file = versions.get_file(db, actor, model, version, part)
         return download(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

@@ -1,4 +1,4 @@
-"""Routes of webhooks and their deliveries."""
+"""Routes for webhooks and their deliveries."""
 
 from typing import Annotated, Literal, cast
 
@@ -28,28 +28,28 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 
 @router.post("/v1/webhooks", status_code=201, response_model=NewWebhook, responses=responses(404, 429))
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
-    """Be told by POST when something happens; the secret of its signatures is in this answer and nowhere else."""
-    made = webhooks.create(
+    """Register a URL to be notified of events; the signing secret is only in this response."""
+    hook = webhooks.create(
         db, settings, actor, url=body.url, events=body.events, model=body.model, format=body.format
     )
-    return json_answer(made, 201, {"Location": f"/v1/webhooks/{made['id']}", **NO_STORE})
+    return json_answer(hook, 201, {"Location": f"/v1/webhooks/{hook['id']}", **NO_STORE})
 
 
 @router.get("/v1/webhooks", response_model=WebhookPage)
 def list_webhooks(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Your webhooks, each with its last delivery."""
+    """List your webhooks, each with its last delivery."""
     return json_answer(webhooks.list_webhooks(db, actor, limit=limit, cursor=cursor))
 
 
 @router.get("/v1/webhooks/{webhook}", response_model=WebhookOut)
 def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
-    """One webhook."""
+    """Return one webhook."""
     return json_answer(webhooks.read(db, actor, webhook))
 
 
 @router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
 def change(webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config) -> Response:
-    """Change address, format, events or model; disable it, or enable it again."""
+    """Change address, format, events or model of a webhook; disable or enable it."""
     patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
     return json_answer(webhooks.change(db, settings, actor, webhook, patch))
 
@@ -68,13 +68,15 @@ def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     responses=responses(409, 429),
 )
 def test(webhook: WebhookPath, actor: Write, db: Db) -> Response:
-    """Send it an event of the type webhook.test; GET the delivery to see how it went."""
+    """Send a webhook.test event; GET the delivery to see its result."""
     return _sent(webhooks.test(db, actor, webhook))
 
 
 @router.post("/v1/webhooks/{webhook}/rotate", response_model=NewWebhook)
 def rotate(webhook: WebhookPath, actor: Write, db: Db, settings: Config) -> Response:
-    """Make a new secret, shown in this answer alone; for a day deliveries are signed with the old one too."""
+    """Create a new secret, only in this response; for a day deliveries are signed with the old one
+    too.
+    """
     return json_answer(webhooks.rotate(db, settings, actor, webhook), 200, NO_STORE)
 
 
@@ -89,14 +91,16 @@ def list_deliveries(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """What was sent and what waits, newest first."""
-    found = webhook_deliveries.list_deliveries(db, actor, webhook, state=state, limit=limit, cursor=cursor)
-    return json_answer(found)
+    """List sent and pending deliveries, newest first."""
+    delivery_page = webhook_deliveries.list_deliveries(
+        db, actor, webhook, state=state, limit=limit, cursor=cursor
+    )
+    return json_answer(delivery_page)
 
 
 @router.get("/v1/webhooks/{webhook}/deliveries/{delivery}", response_model=DeliveryDetail)
 def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db: Db) -> Response:
-    """One delivery with its payload."""
+    """Return one delivery with its payload."""
     return json_answer(webhook_deliveries.read(db, actor, webhook, delivery))
 
 
@@ -107,7 +111,7 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
     responses=responses(409, 429),
 )
 def redeliver(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
-    """Send it once more at once, under the same id."""
+    """Send a delivery again at once, under the same id."""
     return _sent(webhook_deliveries.redeliver(db, actor, webhook, delivery))
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests about keys."""
+"""Request bodies about keys."""
 
 from typing import Annotated
 
@@ -11,11 +11,12 @@ from core.requests.predict_keys import LEAST_REQUESTS_PER_S, MOST_IMAGES_PER_DAY
 
 
 class KeyIn(Body):
-    """A new key. Without `owner` it belongs to the caller's owner; a new name makes a new owner.
+    """A new key. Without `owner` it belongs to the caller's owner; an unknown name creates an
+    owner.
 
-    `scope`: write covers read, and admin covers all; `scrape` opens `/metrics` alone, and `predict` asks `alias` of
-    `model` alone: `expires_at`, `requests_per_s` (on average) and `images_per_day` bound such a key, which belongs to
-    the model's owner.
+    `scope`: write covers read, and admin covers all. `scrape` allows only `/metrics`. `predict`
+    allows only predictions by `alias` of `model`; `expires_at`, `requests_per_s` (on average) and
+    `images_per_day` limit such a key, which belongs to the model's owner.
     """
 
     name: FreeName

@@ -1,4 +1,4 @@
-"""What all bodies share, and path parameters."""
+"""Base class and field types of request bodies, and path parameters."""
 
 from typing import Annotated
 
@@ -20,12 +20,12 @@ FreeName = Annotated[
 Prose = Annotated[
     str, StringConstraints(max_length=characters.MAX_PROSE_CHARS), AfterValidator(characters.prose)
 ]
-"""What a person wrote, in any script and of several lines."""
+"""A text that a person wrote, in any script, of one or more lines."""
 Reason = Prose
-"""Why somebody does something."""
+"""A person's reason for an action."""
 
 
 class Body(BaseModel):
-    """A request's body: unknown fields and coerced types are refused."""
+    """A request body that refuses unknown fields and does not coerce types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

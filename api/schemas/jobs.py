@@ -1,10 +1,10 @@
-"""Bodies of requests about jobs."""
+"""Request bodies about jobs."""
 
 from api.schemas.common import Body
 from core.protocol.patch import RecipePatch
 
 
 class Retry(Body):
-    """A retry or relearning may bring another recipe override; `{}`: the model's recipe, null: the one it had."""
+    """A recipe override for a retry; `{}`: the model's recipe, null: the job's previous one."""
 
     recipe: RecipePatch | None = None

@@ -1,4 +1,4 @@
-"""Bodies of requests about models."""
+"""Request bodies about models."""
 
 from typing import Annotated, Literal
 
@@ -23,32 +23,37 @@ class VersionRef(Body):
 
 
 class ImageIn(Body):
-    """Images are decoded to `size` × `size` pixels with 1 (grey) or 3 (RGB) channels."""
+    """Size and channels of decoded images: `size` × `size` pixels with 1 (grey) or 3 (RGB)
+    channels.
+    """
 
     size: Annotated[int, Field(ge=8, le=1024)] = 32
     channels: Literal[1, 3] = 3
 
 
 class GateIn(Body):
-    """What a version must show before `production` moves to it; null: not asked.
+    """Checks that a version must pass before `production` moves to it; null: the check is off.
 
-    `max_predicted_loss_rise`: of the earlier tasks' mean loss, as the method's forecast says before anything is
-    measured, in units of its loss (dlcft); a version without a forecast passes. `max_negative_flips`: the share of
-    held-out images that the version in production answers right and the new one wrong, over the tasks that
-    both answer; a version with nothing to be compared with passes. `min_coverage`: the share of held-out images that
-    is answered surely, see `answers`, which it needs.
+    `max_predicted_loss_rise`: largest rise of the earlier tasks' mean loss that the method
+    forecasts before measurement, in units of its loss (dlcft); a version without a forecast passes.
+    `max_negative_flips`: largest share of held-out images that the production version predicts
+    correctly and the new one incorrectly, over the tasks that both predict; a version with nothing
+    to compare with passes. `min_coverage`: smallest share of held-out images with a sure
+    prediction; requires `answers`.
 
-    The others are checks that compare a version with the one in production, image by image, on held-out images of
-    earlier tasks. A new model has all of them on; without images they pass as not measured. A loss counts only if it is
-    significant (McNemar's exact one-sided test, p < 0.01). `forgotten`: the net share that turned wrong, where
-    only classes may be answered that both know. `confused`: the share of images that production answers right and
-    that are called by a class new in this batch. `class_lost`: the share right, at most, of a class with 5 images and
-    more of which production had half right. `drifted`: as `forgotten`, of each task beside the best of the last 20
-    versions. `learned_nothing`: the share right, at most, of 10 images and more of the batch's new classes; a version
-    that is significantly worse on the batch's known classes fails too. `features_collapsed`: the accuracy that a linear
-    discriminant on the features may lose, at most, beside the best of the last 20 ancestors; a loss counts if it
-    exceeds two standard errors. `checks` sets all of them: to the limits of a new model ("on"), or to null ("off");
-    what stands beside it comes after it.
+    The other checks compare a version with the production version, image by image, on held-out
+    images of earlier tasks. A new model has all of them on; without images they pass as not
+    measured. A loss counts only if it is significant (McNemar's exact one-sided test, p < 0.01).
+    `forgotten`: largest net share that turned incorrect, with predictions restricted to classes
+    that both know. `confused`: largest share of images that production predicts correctly and that
+    are assigned to a class new in this batch. `class_lost`: a class fails if at most this share of
+    it is correct; it has at least 5 images, and production had half of them correct. `drifted`: as
+    `forgotten`, for each task against the best of the last 20 versions. `learned_nothing`: fails if
+    at most this share of at least 10 images of the batch's new classes is correct, or if the
+    version is significantly worse on the batch's known classes. `features_collapsed`: largest loss
+    of a linear discriminant's accuracy on the features, against the best of the last 20 ancestors;
+    a loss counts if it exceeds two standard errors. `checks` sets all of them to the limits of a
+    new model ("on") or to null ("off"); the fields beside it are applied afterwards.
     """
 
     checks: Literal["on", "off"] | None = None
@@ -68,7 +73,7 @@ class GateIn(Body):
 
 
 class AnswersIn(Body):
-    """The promise that sure answers keep: a share of them of at least `precision` is right."""
+    """The required precision of sure predictions: at least this share of them is correct."""
 
     precision: Annotated[float, Field(gt=0.5, lt=1)]
 
@@ -158,8 +163,11 @@ class ModelIn(Body):
 
 
 class ModelPatch(Body):
-    """Changes: recipe and gate (merge patches, RFC 7396) for later tasks and retries, the rest from now on;
-    null resets."""
+    """Changes of a model; null resets a field.
+
+    Recipe and gate (merge patches, RFC 7396) apply to later tasks and retries, the others from now
+    on.
+    """
 
     recipe: RecipePatch | None = None
     gate: GateIn | None = None
@@ -174,14 +182,14 @@ class ModelPatch(Body):
 
 
 class RebaseIn(Body):
-    """The base to which a model moves, as for a new model, and the name of the model that is to replace it."""
+    """The base to which a model moves, as for a new model, and the name of the replacing model."""
 
     base: Annotated[str, StringConstraints(min_length=1, max_length=40)] | VersionRef
     name: Annotated[Name | None, Field(description="Default: the model's own with -rebased")] = None
 
 
 class RebaseFinish(Body):
-    """The reason why production moves, and what happens where tasks have not arrived or are not measured."""
+    """The reason why production moves, and the policy for missing or unmeasured tasks."""
 
     reason: Reason | None = None
     missing: Annotated[

@@ -1,4 +1,4 @@
-"""Bodies of requests about tasks."""
+"""Request bodies about tasks."""
 
 from pydantic import Field
 
@@ -7,13 +7,13 @@ from core.protocol.patch import RecipePatch
 
 
 class Settle(Body):
-    """Why a task is passed over or discarded."""
+    """The reason why a task is skipped or discarded."""
 
     reason: Reason | None = None
 
 
 class FromUpload(Body):
-    """A batch that was uploaded in pieces (`/v1/uploads`): which, its name, and a recipe override for it."""
+    """A batch that was uploaded in pieces (`/v1/uploads`): id, name, and a recipe override."""
 
     upload: str = Field(max_length=40)
     name: FreeName | None = None

@@ -1,4 +1,4 @@
-"""Paths of versions and aliases, and bodies of requests about aliases."""
+"""Path parameters of versions and aliases, and request bodies about them."""
 
 from typing import Annotated
 
@@ -12,20 +12,22 @@ AliasPath = Annotated[str, Path(description="Name of the alias", max_length=63)]
 
 
 class VersionPatch(Body):
-    """What a person says of a version; null removes it."""
+    """A person's note on a version; null removes it."""
 
     note: Prose | None
 
 
 class AliasIn(Body):
-    """Where an alias shall point."""
+    """The version that an alias should point at."""
 
     version: Annotated[int, Field(ge=0, lt=2**31)]
     reason: Reason | None = None
 
 
 class RollbackIn(Body):
-    """Where an alias goes back to (null: its previous target whose gate passed), and why."""
+    """The version to roll an alias back to, and why; null: its previous target that passed the
+    gate.
+    """
 
     version: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     reason: Reason | None = None

@@ -1,4 +1,4 @@
-"""Bodies of requests about webhooks."""
+"""Request bodies about webhooks."""
 
 from typing import Annotated
 
@@ -38,8 +38,11 @@ class WebhookIn(Body):
 
 
 class WebhookPatch(Body):
-    """Changes of a webhook. `enabled`: true begins to send again, with what waits; false stops, and what
-    happens meanwhile is not told later."""
+    """Changes of a webhook.
+
+    `enabled`: true resumes sending, with pending deliveries; false stops it, and events that occur
+    meanwhile are not sent later.
+    """
 
     url: Url | None = None
     format: Format | None = None

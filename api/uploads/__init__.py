@@ -1,11 +1,11 @@
-"""Uploads: large bodies, streamed to a file, checked on the way, and committed once. In order:
+"""Uploads: large bodies, streamed to a file, checked in transit, and committed once. In order:
 
-1. `head`         what the request's head shows is checked before a byte of its body is read.
+1. `head`         the head of the request is checked before a byte of its body is read.
 2. `upload`       the order of an upload: a place, precheck, receive, commit.
-3. `repeat`       its idempotency key, where it has one: an answer that was given is given again.
-4. `body`         the bytes as they come, at no more memory than two buffers; `form` finds the file among them.
-5. `spool_file`   the file in the spool: counted, hashed, looked at early.
+3. `repeat`       its idempotency key, if any: an earlier response is repeated.
+4. `body`         the body as it arrives, in two buffers; `form` finds the file in it.
+5. `spool_file`   the file in the spool: counted, hashed, its type checked early.
 
-A file that comes in pieces: `tus` reads and writes the headers, `piece` receives one, `assembled` makes the
-file of all.
+For a file that arrives in pieces, `tus` reads and writes the headers, `piece` receives one, and
+`assembled` joins them into one file.
 """

@@ -1,4 +1,4 @@
-"""A whole upload that came in pieces, as one file in the spool again: it goes on as if it had come in one body."""
+"""An upload that arrived in pieces, joined into one spool file like an upload in one body."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -18,20 +18,20 @@ from core.settings import Settings
 from core.store import Store
 
 _assemblies = CapacityLimiter(2)
-"""Uploads put together at once in one process: each keeps a core and a disk busy."""
+"""Limits uploads being joined at once in one process: each keeps a core and a disk busy."""
 
 
 @asynccontextmanager
 async def assembled(
     db: Database, store: Store, actor: Actor, whole: Whole, look: Look, settings: Settings
 ) -> AsyncIterator[Received]:
-    """Put an upload together in a spool file, which is removed at the end of the block.
+    """Join the pieces of an upload in a spool file, which is removed at the end of the block.
 
     Raises:
         NotFound: it was submitted or removed meanwhile.
         NoSpace: the disk of the spool has no room for it.
         StoreCorrupt: a piece is missing or damaged.
-        DigestMismatch: it is not what its client announced.
+        DigestMismatch: its SHA-256 is not the announced one.
     """
     free = shutil.disk_usage(settings.folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:

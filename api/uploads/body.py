@@ -1,7 +1,7 @@
-"""Station 4 of an upload: its body as it comes, never held in memory.
+"""Stage 4 of an upload: its body as it arrives, never held in memory as a whole.
 
-Disk and sha256 work runs in threads while the next bytes arrive. However an upload ends, its spool file is gone, unless
-it was moved into the store.
+Disk and SHA-256 work runs in threads while the next bytes arrive. The spool file is removed however
+an upload ends, unless it was moved into the store.
 """
 
 import asyncio
@@ -33,8 +33,9 @@ class Received:
     """A complete upload in the spool.
 
     Attributes:
-        sha256: of the file; `body_sha256`: of the body as sent (the same unless multipart).
-        kind: what `Terms.look` says it is; "" where nobody looks.
+        sha256: digest of the file.
+        body_sha256: digest of the body as sent; the same unless multipart.
+        kind: type of the file as `Terms.look` returned it; "" without `look`.
         fields: other fields of a multipart body.
     """
 
@@ -51,12 +52,17 @@ async def received(request: Request, head: Head, terms: Terms, settings: Setting
     """Read the body into a spool file, which is removed at the end of the block.
 
     Raises:
-        BodyTooLarge, BodyTruncated, BodyTimeout, DigestMismatch, Invalid: as they say.
+        BodyTooLarge: the body or the file is larger than allowed.
+        BodyTruncated: the body ended early.
+        BodyTimeout: it arrives too slowly.
+        DigestMismatch: it has another digest than announced.
+        Invalid: the form cannot be read.
     """
     with spooled(settings, head.limit, head.media_type, terms.look) as file:
         form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
         sink = form or file
-        pause()  # for the rest of it, too: `Upload.place` limits how many an owner has under way
+        # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
+        pause()
         await stream(request, Writer(sink), head.length, head.body_limit, settings)
         check_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
@@ -67,7 +73,9 @@ async def received(request: Request, head: Head, terms: Terms, settings: Setting
 def spooled(
     settings: Settings, limit: int, media_type: str | None = None, look: Look | None = None
 ) -> Iterator[SpoolFile]:
-    """A new file in the spool, which is removed at the end of the block; arguments as of `SpoolFile`."""
+    """Create a spool file, which is removed at the end of the block; arguments as of
+    `SpoolFile`.
+    """
     path = settings.folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
     file = SpoolFile(path, limit, media_type, look)
     try:
@@ -78,7 +86,7 @@ def spooled(
 
 
 def check_digest(head: Head, sha256: str) -> None:
-    """Raises DigestMismatch where the head has announced another digest of the body."""
+    """Raise DigestMismatch if the head announced another digest of the body."""
     if head.digest is not None and head.digest != sha256:
         raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}.")
 
@@ -86,10 +94,10 @@ def check_digest(head: Head, sha256: str) -> None:
 async def stream(
     request: Request, writer: "Writer", length: int | None, most: int, settings: Settings
 ) -> None:
-    """Move a body of at most `most` bytes to a writer, to its end.
+    """Pass a body of at most `most` bytes to a writer, until its end.
 
     Raises:
-        BodyTooLarge, BodyTruncated, BodyTimeout: what came before may still be finished.
+        BodyTooLarge, BodyTruncated, BodyTimeout: the bytes before may still be finished.
     """
     now = asyncio.get_running_loop().time
     idle, began, size, more = settings.upload_idle_s, now(), 0, True
@@ -104,7 +112,7 @@ async def stream(
                 if size > most:
                     raise BodyTooLarge(f"The body may have {most} bytes.")
                 if chunk:
-                    timer.reschedule(None)  # waiting for our disk is not the client's delay
+                    timer.reschedule(None)  # The server's own disk must not count as the client's delay.
                     await writer.write(memoryview(chunk))
                     timer.reschedule(now() + idle)
                 took = now() - began
@@ -121,10 +129,11 @@ async def stream(
 
 
 class Writer:
-    """Two buffers: one is written to the sink, in a thread, while the next bytes fill the other.
+    """Two buffers: one is written to the sink in a thread while the next bytes fill the other.
 
-    Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their own:
-    malloc would cut them from its heap after the first, and small blocks above keep that from shrinking.
+    Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their
+    own: malloc would take the second from its heap, and small blocks above it would keep the heap
+    from shrinking.
     """
 
     def __init__(self, sink: SpoolFile | FormFile) -> None:
@@ -134,23 +143,23 @@ class Writer:
         self._writing: asyncio.Future[None] | None = None
 
     async def write(self, data: memoryview) -> None:
-        """Take some bytes; raises what the sink has said of earlier ones."""
+        """Buffer some bytes. Raises the sink's errors about earlier ones."""
         while data:
-            taken = min(len(data), FLUSH_BYTES - self._filled)
-            self._filling[self._filled : self._filled + taken] = data[:taken]
-            self._filled, data = self._filled + taken, data[taken:]
+            count = min(len(data), FLUSH_BYTES - self._filled)
+            self._filling[self._filled : self._filled + count] = data[:count]
+            self._filled, data = self._filled + count, data[count:]
             if self._filled == FLUSH_BYTES:
                 await self._flush()
 
     async def finish(self) -> None:
-        """All has come; raises what the sink says of it."""
+        """Flush all bytes and finish the sink. Raises the sink's errors."""
         await self._flush()
         if self._writing is not None:
             await self._writing
         await asyncio.get_running_loop().run_in_executor(_disk, self._sink.finish)
 
     async def settle(self) -> None:
-        """Wait until no thread uses the sink; what it says then is not of interest."""
+        """Wait until no thread uses the sink, ignoring its errors."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
 

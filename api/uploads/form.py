@@ -1,4 +1,4 @@
-"""Station 4 of an upload that is a form: one `file`, which goes to the spool, and small fields beside it."""
+"""Stage 4 of an upload that is a form: one `file`, which goes to the spool, and small fields."""
 
 import hashlib
 import mmap
@@ -14,7 +14,7 @@ MAX_FIELD_BYTES = 64 << 10
 
 
 class FormFile:
-    """Finds the one `file` and the fields in a multipart body."""
+    """Parser that extracts the one `file` and the fields of a multipart body."""
 
     def __init__(self, file: SpoolFile, boundary: bytes, fields: tuple[str, ...]) -> None:
         self._file = file
@@ -42,8 +42,10 @@ class FormFile:
         )
 
     def write(self, data: mmap.mmap, length: int) -> None:
-        """Parse the next `length` bytes of the body. Raises Invalid for what is no multipart form."""
-        piece = data[:length]  # bytes: the parser asks for methods that pages do not have
+        """Parse the next `length` bytes of the body. Raises Invalid if it is not a
+        multipart form.
+        """
+        piece = data[:length]  # bytes, because the parser calls methods that mmap objects lack
         self._hash.update(piece)
         try:
             self._parser.write(piece)
@@ -51,7 +53,7 @@ class FormFile:
             raise Invalid(f"The multipart body cannot be read: {error}.") from None
 
     def finish(self) -> None:
-        """All has come.
+        """Check that the form is complete, and finish the file.
 
         Raises:
             BodyTruncated: the closing boundary is missing.
@@ -65,7 +67,7 @@ class FormFile:
 
     @property
     def body_sha256(self) -> str:
-        """Of the whole body of the request, in hex."""
+        """SHA-256 of the whole body of the request, in hex."""
         return self._hash.hexdigest()
 
     def _begin(self) -> None:
@@ -93,10 +95,10 @@ class FormFile:
             declared = self._headers.get(b"content-type")
             self._file.media_type = declared.decode("latin-1") if declared else None
         elif name not in self._allowed or name in self.values:
-            known = ("file", *self._allowed)
-            meant = "" if name in known else did_you_mean(name, known)
+            allowed = ("file", *self._allowed)
+            meant = "" if name in allowed else did_you_mean(name, allowed)
             raise Invalid(
-                f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(known)}.",
+                f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(allowed)}.",
                 fields=[{"field": name[:60], "message": "unknown or repeated"}],
             )
         self._name = name

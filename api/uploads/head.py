@@ -1,4 +1,4 @@
-"""Station 1 of an upload: what the head of its request shows, before a byte of the body is read."""
+"""Stage 1 of an upload: checks of the request's head, before a byte of its body is read."""
 
 import base64
 import binascii
@@ -20,20 +20,20 @@ RESERVED_DISK_BYTES = 64 << 20
 _DIGEST = re.compile(r"(?:^|,)\s*sha-256\s*=\s*([^,]*)")
 
 Look = Callable[[bytes, str | None], str]
-"""Says what a file is by its first bytes and its declared media type, or raises."""
+"""Returns a file's type, given its first bytes and its declared media type, or raises."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a route takes.
+    """The uploads that a route accepts.
 
     Attributes:
-        route: method and path template, under which idempotency keys are kept.
+        route: method and path template, under which idempotency keys are stored.
         headers: names of headers that must be equal in a repeated request.
-        fields: that a form may have beside its one `file`; None: no form is taken.
-        media_types: of the body, None for one that is not declared; empty: `look` decides.
-        not_taken: what a body of another type is told.
-        look: called with a file's first bytes (`SNIFF_BYTES`, or all); what it raises ends the upload at once.
+        fields: fields that a form may have beside its one `file`; None: no form is accepted.
+        media_types: of the body, None for an undeclared one; empty: `look` decides.
+        not_taken: error message for a body of another type.
+        look: called with a file's first bytes (`SNIFF_BYTES`, or all); its errors end the upload.
     """
 
     route: str
@@ -46,14 +46,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Head:
-    """What a request says about its body.
+    """The properties of a body that its request's head declares.
 
     Attributes:
-        limit, body_limit: bytes that the file may have, and the body around it.
+        limit, body_limit: maximum bytes of the file, and of the body that contains it.
         length: Content-Length, None for a chunked body.
-        digest: sha256 in hex from Content-Digest.
-        media_type: lower case, without parameters; None when the client did not say.
-        boundary: of a multipart body.
+        digest: SHA-256 in hex from Content-Digest.
+        media_type: lower case, without parameters; None if not declared.
+        boundary: boundary of a multipart body.
     """
 
     limit: int
@@ -65,14 +65,14 @@ class Head:
 
 
 def checked(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
-    """What the request's head says.
+    """Check the head of a request and return what it declares.
 
     Args:
-        limit: bytes that the file may have.
+        limit: maximum size of the file in bytes.
 
     Raises:
-        BodyTooLarge, UnsupportedType, Invalid: the head says so.
-        NoSpace: the disk has none.
+        BodyTooLarge, UnsupportedType, Invalid: the head declares an unacceptable body.
+        NoSpace: the disk has no room for it.
     """
     headers = request.headers
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -80,41 +80,44 @@ def checked(request: Request, terms: Terms, limit: int, settings: Settings) -> H
     length = declared_length(headers.get("content-length"))
     kind, options = parse_options_header(headers.get("content-type"))
     media_type = kind.decode("latin-1").lower() or None
-    boundary, most = None, limit
+    boundary, body_limit = None, limit
     if media_type == "multipart/form-data":
         if terms.fields is None:
             raise UnsupportedType("Send the file itself as the body.")
         boundary = options.get(b"boundary")
         if not boundary or len(boundary) > 70:
             raise Invalid("The multipart body needs a boundary of at most 70 characters.")
-        most += MULTIPART_OVERHEAD
+        body_limit += MULTIPART_OVERHEAD
     if length is not None:
-        if length > most:
-            raise BodyTooLarge(f"The body may have {most} bytes; this one has {length}.")
+        if length > body_limit:
+            raise BodyTooLarge(f"The body may have {body_limit} bytes; this one has {length}.")
         free = shutil.disk_usage(settings.folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
             raise NoSpace("There is no room on the service's disk for this upload.")
     digest = sha256_in(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)
-    return Head(limit, most, length, digest, media_type, boundary)
+    return Head(limit, body_limit, length, digest, media_type, boundary)
 
 
 def sha256_in(header: str | None, name: str) -> str | None:
-    """The sha256 in hex of a digest field `sha-256=:…:` (RFC 9530), called `name`; other algorithms are left alone.
+    """Return the SHA-256 in hex from a digest field `sha-256=:…:` (RFC 9530); None without one.
+
+    Args:
+        name: name of the field, for the error message.
 
     Raises:
-        Invalid: it is no digest.
+        Invalid: it is not a digest.
     """
-    found = _DIGEST.search(header) if header else None
-    if found is None:
+    match = _DIGEST.search(header) if header else None
+    if match is None:
         return None
-    value = found.group(1).strip()
+    value = match.group(1).strip()
     try:
         raw = base64.b64decode(value[1:-1].encode("ascii"), validate=True)
     except (binascii.Error, UnicodeError):
         raw = b""
     if not (value.startswith(":") and value.endswith(":") and len(raw) == 32):
-        of = "body" if name == "Content-Digest" else "whole file"
-        raise Invalid(f"{name} must be sha-256=:BASE64: of the {of}.")
+        subject = "body" if name == "Content-Digest" else "whole file"
+        raise Invalid(f"{name} must be sha-256=:BASE64: of the {subject}.")
     return raw.hex()

@@ -1,4 +1,6 @@
-"""An uploaded batch on its way from HTTP into a model: what its request asks for, and what that means there."""
+"""An uploaded batch between HTTP and the model: the request's settings, and the submission they
+make.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,13 +31,20 @@ from core.requests.whole_uploads import Whole
 from core.store import Store
 
 _inspections = CapacityLimiter(2)
-"""Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
+"""Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a
+core.
+"""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Batch settings of a request. recipe: the override in the header, as JSON; options: of reading its files; again:
-    learn it also where the model has it."""
+    """Batch settings of a request.
+
+    Attributes:
+        recipe: override in the header, as JSON.
+        options: options for reading the files.
+        again: learn the batch even if the model already has it.
+    """
 
     model: str
     name: str | None = None
@@ -49,11 +58,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Order:
-    """A batch that somebody sends.
+    """A batch that a client sends.
 
     Attributes:
-        override: its recipe; None: the model's.
-        is_here: it was uploaded in pieces before.
+        override: recipe of the batch; None: the model's.
+        is_here: True if it was uploaded in pieces before.
     """
 
     asked: Asked
@@ -66,9 +75,9 @@ class Order:
     is_here: bool = False
 
     def precheck(self, length: int | None) -> None:
-        """Refuse what may not be sent, by its declared length."""
+        """Refuse a batch that may not be sent, by its declared length."""
         settings = self.upload.settings
-        # Nothing of a mere look stays, and the bytes of an upload that is here are counted already.
+        # A mere validation stores nothing, and the bytes of a finished upload are already counted.
         takes_room = self.asked.validate != "only" and not self.is_here
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
@@ -79,34 +88,40 @@ class Order:
     async def submission(
         self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
     ) -> Submission:
-        """What the file means in the model; `whole`: the upload that it came by in pieces.
+        """Inspect the file and return its submission to the model.
+
+        Args:
+            whole: the upload in pieces that the file comes from.
 
         Raises:
-            InvalidRecipe: it comes twice, or is none.
-            ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see `core.ingest.inspect`.
+            InvalidRecipe: the recipe is sent twice, or is invalid.
+            ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
+                `core.ingest.inspect`.
         """
-        asked, settings = self.asked, self.upload.settings
+        request, settings = self.asked, self.upload.settings
         override = self._override(file)
         limits = Limits.of(settings)
-        known = cache(partial(submission.read_known_classes, self.upload.db, self.actor, asked.model))
-        reading = Reading(asked.options, known)
-        look = partial(inspect, file.path, file.kind, limits, reading, asked.duplicates_policy)
-        found = await to_thread.run_sync(look, limiter=_inspections)
+        read_known_classes = cache(
+            partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
+        )
+        reading = Reading(request.options, read_known_classes)
+        inspect_file = partial(inspect, file.path, file.kind, limits, reading, request.duplicates_policy)
+        inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = Batch(
             file.path,
             file.sha256,
             file.size,
-            found,
-            asked.name,
+            inspection,
+            request.name,
             override,
-            asked.duplicates_policy,
-            asked.conflicts_policy,
-            asked.again,
+            request.duplicates_policy,
+            request.conflicts_policy,
+            request.again,
         )
         catalogue = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
         return Submission(
-            self.upload.db, self.store, catalogue, self.actor, asked.model, batch, repeat, *bounds, whole
+            self.upload.db, self.store, catalogue, self.actor, request.model, batch, repeat, *bounds, whole
         )
 
     def _override(self, file: Received) -> RecipePatch | None:
@@ -121,7 +136,7 @@ class Order:
 
 
 def options_in(given: Mapping[str, str]) -> ReadingOptions:
-    """The options of reading a batch that a query or a form says. Raises Invalid."""
+    """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
         return read_options(given)
     except ValueError as error:
@@ -129,7 +144,7 @@ def options_in(given: Mapping[str, str]) -> ReadingOptions:
 
 
 def recipe_in(text: bytes) -> RecipePatch:
-    """The override that a JSON text says. Raises InvalidRecipe."""
+    """Return the recipe override in a JSON text. Raises InvalidRecipe."""
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
     value = parse(text, "The recipe")

@@ -1,4 +1,4 @@
-"""An outage of the database while an upload holds something in it: what is held is free again by itself."""
+"""Tolerance of a database outage while an upload holds a row there: the hold expires by itself."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,11 @@ log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def outlasted(held: str) -> Iterator[None]:
-    """An outage within the block does not end the upload. `held`: what is not renewed or freed now, for the log."""
+    """Suppress a database outage within the block, so that the upload continues.
+
+    Args:
+        held: what was not renewed or released, for the log.
+    """
     try:
         yield
     except SQLAlchemyError as error:

@@ -1,7 +1,7 @@
-"""A piece of an upload that can be resumed: held, received, kept even where it is cut off.
+"""A piece of a resumable upload: held, received, and kept even if it is cut off.
 
-The request holds the upload in the database for as long as it writes (`core.requests.uploads`), so that any API process
-may take the next piece.
+The request holds the upload in the database while it writes (`core.requests.uploads`), so that any
+API process may receive the next piece.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ async def held(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIte
     renewing = asyncio.create_task(_renew(db, writing))
     try:
         yield writing
+    # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
         with outlasted("upload"):
             await to_thread.run_sync(uploads.release, db, writing)
@@ -44,11 +45,11 @@ async def held(db: Database, actor: Actor, upload: str, offset: int) -> AsyncIte
 
 
 def check_size(request: Request, head: Head, writing: Writing) -> None:
-    """Refuse a piece by what its head says of its length, before a byte of it is read.
+    """Refuse a piece by its declared length, before a byte of it is read.
 
     Raises:
-        BodyTooLarge: it would go beyond the file.
-        Invalid: it is short and not the last, or is not the last that it says to be.
+        BodyTooLarge: it would go beyond the end of the file.
+        Invalid: it is short and not the last, or it claims to be the last and is not.
     """
     left = writing.length - writing.offset
     if head.length is None:
@@ -72,19 +73,23 @@ def check_size(request: Request, head: Head, writing: Writing) -> None:
 async def received(
     request: Request, head: Head, writing: Writing, checksum: Checksum | None, settings: Settings
 ) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
-    """Read a piece into the spool; what came of it, and why no more did.
+    """Read a piece into the spool; yield it with the error that cut it off, or None.
 
-    Of a piece that is cut off, what came is kept, unless a checksum was announced: only the whole piece can have it.
+    The received part of a piece that is cut off is kept, unless a checksum was announced: only the
+    whole piece can match it.
 
     Raises:
-        BodyTooLarge, BodyTruncated, BodyTimeout, DigestMismatch: as they say.
-        ChecksumMismatch: it has another checksum.
+        BodyTooLarge: it is larger than allowed.
+        BodyTruncated, BodyTimeout: it was cut off, and a checksum or digest was announced.
+        DigestMismatch: it has another digest than announced.
+        ChecksumMismatch: it has another checksum than announced.
     """
     left = writing.length - writing.offset
     with spooled(settings, left) as file:
         writer = Writer(file)
         cut: PerennialError | None = None
-        pause()  # for the rest of it, too: `Upload.place` limits how many an owner has under way
+        # For the rest of the request, too: `Upload.place` limits how many an owner has in progress.
+        pause()
         try:
             await stream(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:

@@ -1,6 +1,6 @@
-"""Station 3 of an upload: its idempotency key, held while the body streams in, and answered when it comes again.
+"""Stage 3 of an upload: its idempotency key, held during the upload; its response is then repeated.
 
-Without a key nothing is held, and there is no earlier answer.
+Without a key nothing is held, and there is no earlier response.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from core.requests.actor import Actor
 
 
 class Repeat:
-    """Holds an upload's idempotency key while the upload is under way.
+    """Holds an upload's idempotency key while the upload is in progress.
 
     Args:
-        key: the client's, None without one.
+        key: the client's key, None without one.
 
     Attributes:
-        earlier: the answer that was given under this key.
-        is_done: set when this upload's own answer is kept.
+        earlier: the earlier response under this key, or None.
+        is_done: set when this upload's own response is stored.
     """
 
     def __init__(self, db: Database, actor: Actor, terms: Terms, request: Request, key: str | None) -> None:
@@ -36,8 +36,8 @@ class Repeat:
         self._request: idempotency.Request | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
-            known = idempotency.fingerprint(*request.path_params.values(), request.url.query, *headers)
-            self._request = idempotency.Request(terms.route, key, "", known)
+            fingerprint = idempotency.fingerprint(*request.path_params.values(), request.url.query, *headers)
+            self._request = idempotency.Request(terms.route, key, "", fingerprint)
         self._renewing: asyncio.Task[None] | None = None
         self.earlier: idempotency.Replay | None = None
         self.is_done = False
@@ -67,10 +67,10 @@ class Repeat:
                 await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
 
     def answer_to_head(self, head: Head) -> Response | None:
-        """The earlier answer, where the head alone shows that this is the first request again.
+        """Return the earlier response if the head alone identifies the request, else None.
 
         Raises:
-            IdempotencyMismatch: the head alone shows that it is another one.
+            IdempotencyMismatch: the head alone shows that the request is a different one.
         """
         assert self.earlier is not None and self._request is not None
         if self.earlier.request != self._request.request:
@@ -82,10 +82,10 @@ class Repeat:
         return None
 
     def answer_to(self, whole: idempotency.Request | None) -> Response:
-        """The earlier answer to this request with its body.
+        """Return the earlier response to this request, compared with its body.
 
         Raises:
-            IdempotencyMismatch: it was the answer to another request.
+            IdempotencyMismatch: the earlier request was a different one.
         """
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
@@ -93,12 +93,14 @@ class Repeat:
         return _again(self.earlier)
 
     def of(self, file: Received) -> idempotency.Request | None:
-        """This request with its body; None without a key."""
+        """Return this request with its body; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.of_body(file.body_sha256, *fields, file.sha256)
 
     def of_body(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
-        """This request with a body of that digest, and what else must be equal; None without a key."""
+        """Return this request with a body's digest and other parts to compare; None without
+        a key.
+        """
         if self._request is None:
             return None
         whole = idempotency.fingerprint(self._request.request, *parts)

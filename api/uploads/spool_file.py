@@ -1,4 +1,6 @@
-"""Station 5 of an upload: the file in the spool that it is written to; counted, hashed, and looked at early."""
+"""Stage 5 of an upload: the spool file it is written to; counted, hashed, its type checked
+early.
+"""
 
 import hashlib
 import mmap
@@ -15,9 +17,9 @@ class SpoolFile:
     """The spool file; its methods run in threads, one after the other.
 
     Args:
-        limit: bytes that it may have.
-        media_type: declared; of a file in a form set before its first byte.
-        look: called once, as soon as there are enough bytes; its answer is `kind`.
+        limit: maximum size in bytes.
+        media_type: declared media type; for a file in a form, set before its first byte.
+        look: called once, as soon as there are enough bytes; its result is `kind`.
     """
 
     def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
@@ -36,7 +38,12 @@ class SpoolFile:
         self.append(memoryview(data)[:length])
 
     def append(self, data: memoryview) -> None:
-        """Append a piece."""
+        """Append a piece.
+
+        Raises:
+            BodyTooLarge: the file would exceed its limit.
+            PerennialError: writing failed, or `look` refused the file.
+        """
         assert self._fd is not None
         self.size += len(data)
         if self.size > self._limit:
@@ -58,21 +65,21 @@ class SpoolFile:
             self.kind = look(self._first, self.media_type)
 
     def finish(self) -> None:
-        """All has come."""
+        """Check the type of a file that was too short to be checked before."""
         self._look_at_first()
 
     @property
     def sha256(self) -> str:
-        """Of what was written so far, in hex."""
+        """SHA-256 of the bytes written so far, in hex."""
         return self._hash.hexdigest()
 
     @property
     def body_sha256(self) -> str:
-        """Of the whole body of the request, in hex."""
+        """SHA-256 of the whole body of the request, in hex."""
         return self.sha256
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,7 +1,8 @@
-"""What tus 1.0.0 says in headers (https://tus.io/protocols/resumable-upload), and the IETF's draft beside it.
+"""Headers of tus 1.0.0 (https://tus.io/protocols/resumable-upload) and of the corresponding IETF
+draft.
 
-A method that hides in a header (X-HTTP-Method-Override) is not looked for: this service and a proxy before it would
-understand the request in two ways.
+X-HTTP-Method-Override is not supported: this service and a proxy in front of it could interpret the
+request differently.
 """
 
 import base64
@@ -22,23 +23,23 @@ PATH = "/v1/uploads"
 VERSION = "1.0.0"
 EXTENSIONS = "creation,expiration,termination,checksum"
 ALGORITHMS = {"sha256": 32, "sha1": 20}
-"""Checksums, with their bytes. sha1 is the one that every server of tus must know."""
+"""Checksum algorithms and their size in bytes. tus requires every server to support sha1."""
 PIECE, PARTIAL = "application/offset+octet-stream", "application/partial-upload"
-"""Media types of a piece: that of tus, and that of the IETF's draft."""
+"""Media types of a piece: tus's, and the IETF draft's."""
 MAX_DETAILS = 4096
-"""Characters of Upload-Metadata."""
+"""Maximum number of characters of Upload-Metadata."""
 MAX_PAIRS = 20
 _UNSPOKEN = {
     "Upload-Concat": "Begin one upload of the whole file, and send its bytes in order by PATCH.",
     "Upload-Defer-Length": "Say the bytes of the whole file in Upload-Length.",
 }
-"""Headers of extensions that are not spoken, and what to send in their place."""
+"""Headers of unsupported extensions, and what to send instead."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]{1,100})(?: ([A-Za-z0-9+/]*={0,2}))?")
 
 
 class Tus:
-    """Pure ASGI middleware: every answer of these paths names the version, refusals too."""
+    """Pure ASGI middleware that adds the tus version to every response of these paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -50,8 +51,8 @@ class Tus:
 
         async def named_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                said = ((b"tus-resumable", VERSION.encode()), (b"tus-version", VERSION.encode()))
-                message = {**message, "headers": [*message.get("headers", ()), *said]}
+                version_headers = ((b"tus-resumable", VERSION.encode()), (b"tus-version", VERSION.encode()))
+                message = {**message, "headers": [*message.get("headers", ()), *version_headers]}
             await send(message)
 
         await self.app(scope, receive, named_send)
@@ -59,26 +60,28 @@ class Tus:
 
 @dataclass(frozen=True)
 class Checksum:
-    """What the bytes of a piece must have: the algorithm, and the digest in hex."""
+    """The announced checksum of a piece: the algorithm, and the digest in hex."""
 
     algorithm: str
     hex: str
 
     def fits(self, path: Path) -> bool:
-        """Whether a file has it."""
+        """Return True if a file has this checksum."""
         with path.open("rb") as file:
             return hashlib.file_digest(file, self.algorithm).hexdigest() == self.hex
 
 
 def require_version(headers: Headers) -> None:
-    """Raises ProtocolVersion where a request names another version of tus; the draft's name none."""
-    asked = one(headers, "tus-resumable")
-    if asked not in (None, VERSION):
-        raise ProtocolVersion(f"Tus-Resumable is {asked[:40]!r}; {VERSION} is spoken here.")
+    """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
+    none.
+    """
+    version = one(headers, "tus-resumable")
+    if version not in (None, VERSION):
+        raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
 def require_spoken(headers: Headers) -> None:
-    """Raises Invalid where a request asks for an extension of tus that is not spoken here."""
+    """Raise Invalid if a request uses an unsupported tus extension."""
     for name, instead in _UNSPOKEN.items():
         if name in headers:
             raise Invalid(
@@ -88,30 +91,36 @@ def require_spoken(headers: Headers) -> None:
 
 
 def one(headers: Headers, name: str) -> str | None:
-    """The value of a header, None without it. Raises Invalid where it comes twice."""
-    found = headers.getlist(name)
-    if len(found) > 1:
+    """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
+    values = headers.getlist(name)
+    if len(values) > 1:
         raise Invalid(
-            f"The header {name} is given {len(found)} times.",
+            f"The header {name} is given {len(values)} times.",
             fields=[{"field": name, "message": "given twice"}],
         )
-    return found[0] if found else None
+    return values[0] if values else None
 
 
 def number(headers: Headers, name: str) -> int:
-    """The bytes that a header counts. Raises Invalid where it is missing, or no number from 0 to 10^18 - 1."""
+    """Return the number of bytes in a header.
+
+    Raises:
+        Invalid: it is missing, or not a number from 0 to 10^18 − 1.
+    """
     value = one(headers, name)
     if value is None or not _NUMBER.fullmatch(value):
-        found = "is missing" if value is None else f"is {value[:40]!r}"
+        problem = "is missing" if value is None else f"is {value[:40]!r}"
         raise Invalid(
-            f"{name} {found}: send a number of bytes, such as {name}: 1048576.",
+            f"{name} {problem}: send a number of bytes, such as {name}: 1048576.",
             fields=[{"field": name, "message": "must be a number of bytes"}],
         )
     return int(value)
 
 
 def details(headers: Headers) -> str | None:
-    """Upload-Metadata as it was sent: `name base64, …`. Raises Invalid where it is not that, or too much."""
+    """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
+    long.
+    """
     value = one(headers, "Upload-Metadata")
     if not value:
         return None
@@ -120,19 +129,19 @@ def details(headers: Headers) -> str | None:
     pairs = value.split(",")
     if len(pairs) > MAX_PAIRS:
         raise _unfit_details(f"has {len(pairs)} pairs; {MAX_PAIRS} are allowed")
-    seen: set[str] = set()
+    names: set[str] = set()
     for pair in pairs:
-        found = _PAIR.fullmatch(pair.strip(" "))
-        if found is None or not _is_base64(found[2] or ""):
+        match = _PAIR.fullmatch(pair.strip(" "))
+        if match is None or not _is_base64(match[2] or ""):
             raise _unfit_details(f"holds {pair.strip()[:40]!r}, which is no name with a value in base64")
-        if found[1] in seen:
-            raise _unfit_details(f"names {found[1][:40]!r} twice")
-        seen.add(found[1])
+        if match[1] in names:
+            raise _unfit_details(f"names {match[1][:40]!r} twice")
+        names.add(match[1])
     return value
 
 
 def checksum(headers: Headers) -> Checksum | None:
-    """What Upload-Checksum announces. Raises Invalid for another algorithm, or no digest of this one."""
+    """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
     value = one(headers, "Upload-Checksum")
     if value is None:
         return None
@@ -152,7 +161,9 @@ def checksum(headers: Headers) -> Checksum | None:
 
 
 def completes(headers: Headers) -> bool | None:
-    """What Upload-Complete (of the draft) says: whether this piece is the last; None: nothing. Raises Invalid."""
+    """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
+    Invalid.
+    """
     value = one(headers, "Upload-Complete")
     if value not in (None, "?0", "?1"):
         raise Invalid(
@@ -163,7 +174,7 @@ def completes(headers: Headers) -> bool | None:
 
 
 def said(state: State) -> dict[str, str]:
-    """Where an upload is and how long it stays, as headers; both protocols'."""
+    """Return offset and expiry of an upload as headers of both protocols."""
     return {
         "Upload-Offset": str(state.offset),
         "Upload-Complete": "?1" if state.offset == state.length else "?0",
@@ -172,7 +183,7 @@ def said(state: State) -> dict[str, str]:
 
 
 def limits(max_bytes: int, hours: float) -> dict[str, str]:
-    """What uploads may be, as headers; both protocols'."""
+    """Return the limits of uploads as headers of both protocols."""
     return {
         "Tus-Extension": EXTENSIONS,
         "Tus-Max-Size": str(max_bytes),

@@ -1,4 +1,4 @@
-"""Station 2 of an upload, and the order of all: a place, precheck, receive, commit."""
+"""Stage 2 of an upload, and the order of all stages: a place, precheck, receive, commit."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ from core.requests.actor import Actor
 from core.settings import Settings
 
 Precheck = Callable[[int | None], None]
-"""Refuses what may not be sent, given the declared length of the body in bytes; in a thread."""
+"""Refuses an upload by the declared length of its body in bytes; runs in a thread."""
 Commit = Callable[[Received, idempotency.Request | None], Awaitable[Response]]
-"""Does what the upload is for, and remembers its answer under the key."""
+"""Performs the purpose of the upload, and stores its response under the key."""
 ContentDigest = Annotated[
     str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
 ]
@@ -30,14 +30,14 @@ ContentDigest = Annotated[
 
 @dataclass(frozen=True)
 class Upload:
-    """One upload, from the head of its request to its answer.
+    """One upload, from the head of its request to its response.
 
         head = upload.head(limit)
         with upload.place():
             return await upload.answer(head, precheck, commit)
 
     Attributes:
-        key: its idempotency key, if it has one.
+        key: its idempotency key, or None.
     """
 
     request: Request
@@ -48,24 +48,26 @@ class Upload:
     key: str | None
 
     def head(self, limit: int) -> Head:
-        """What the request's head says; raises as `api.uploads.head.checked`.
+        """Check the request's head; raises as `api.uploads.head.checked`.
 
         Args:
-            limit: bytes that the file may have.
+            limit: maximum size of the file in bytes.
         """
         return checked(self.request, self.terms, limit, self.settings)
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """One of the owner's places for uploads under way.
+        """Take one of the owner's places for uploads in progress.
 
         Raises:
             TooManyRequests: all are taken.
         """
         under_way: dict[str, int] = self.request.app.state.uploads
-        owner, most = self.actor.owner_id, self.settings.max_uploads
-        if under_way.get(owner, 0) >= most:
-            raise TooManyRequests(f"You have {most} uploads under way: wait for one to end.", retry_after_s=5)
+        owner, max_uploads = self.actor.owner_id, self.settings.max_uploads
+        if under_way.get(owner, 0) >= max_uploads:
+            raise TooManyRequests(
+                f"You have {max_uploads} uploads under way: wait for one to end.", retry_after_s=5
+            )
         under_way[owner] = under_way.get(owner, 0) + 1
         try:
             yield
@@ -75,27 +77,28 @@ class Upload:
                 del under_way[owner]
 
     async def answer(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
-        """Precheck, receive and commit; or, where the key has an answer, that one again.
+        """Precheck, receive and commit; or return the earlier response to the same key.
 
         Raises:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
             PerennialError: as `precheck`, `api.uploads.body.received` and `commit`.
         """
         async with Repeat(self.db, self.actor, self.terms, self.request, self.key) as repeat:
-            if repeat.earlier is None:  # an answer that was given already needs no room
+            # A repeated response needs no room.
+            if repeat.earlier is None:
                 await to_thread.run_sync(precheck, head.length)
-            elif (again := repeat.answer_to_head(head)) is not None:
-                return again
+            elif (repeated := repeat.answer_to_head(head)) is not None:
+                return repeated
             async with received(self.request, head, self.terms, self.settings) as file:
                 if repeat.earlier is not None:
                     return repeat.answer_to(repeat.of(file))
-                answer = await commit(file, repeat.of(file))
+                response = await commit(file, repeat.of(file))
                 repeat.is_done = True
-                return answer
+                return response
 
 
 def upload_by(terms: Terms) -> Callable[..., Awaitable[Upload]]:
-    """For `Depends`: an upload of a route with these terms."""
+    """Return a dependency for `Depends`: an upload of a route with these terms."""
 
     async def upload(
         request: Request,

@@ -21,7 +21,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from bench.experiment.data import read_idx
-from core.ingest import contradictions, near
+from core import near
+from core.ingest import contradictions
 from core.ingest.contradictions import Contradictions, digest_pixels, find_earlier, find_within
 from core.ingest.traces import Traces, read_traces, write_traces
 

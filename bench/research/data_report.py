@@ -28,8 +28,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from bench.job_run import run_job
-from core import packaged_base
-from core.ingest import near
+from core import near, packaged_base
 from core.ingest.dataset import open_dataset
 from core.ingest.images import square_array
 from core.ingest.ingest import ingest

@@ -1,4 +1,4 @@
-"""`python -m perennial` is the command line."""
+"""Entry point for `python -m perennial`, the command line."""
 
 from perennial.cli.main import main
 

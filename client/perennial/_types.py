@@ -63,6 +63,7 @@ class ActionBody(Shape):
 
     version: int | None = None
     reason: str | None = None
+    recipe: RecipePatch | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -190,7 +191,8 @@ class ArchitectureChoice(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Shape):
-    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`).
+    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`;
+    the first mends it).
 
     `kind`: held, rolled_back, rejected or failed, of a task; base: the weights of the model's base could not
     be brought.
@@ -372,7 +374,8 @@ class BatchReport(Shape):
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
     field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
-    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `reading`: how the files became
+    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `settled`: findings of `data` that
+    held the batch until a person learned it as it is; they hold it no more. `reading`: how the files became
     classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
     """
 
@@ -396,6 +399,7 @@ class BatchReport(Shape):
     near_conflicts: list[Conflict] | None = None
     near_conflicts_count: int | None = None
     conflicts_not_compared: list[int] | None = None
+    settled: list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]] | None = None
     notes: list[str] | None = None
     data: DataReport | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2107,6 +2111,7 @@ class Recipe(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None
@@ -2150,6 +2155,7 @@ class RecipePatch(Shape):
     epochs: int | None = None
     batch_size: int | None = None
     sampler: str | None = None
+    balanced_batches: bool | None = None
     augment: str | None = None
     validation: float | None = None
     anytime: bool | None = None

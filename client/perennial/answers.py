@@ -1,4 +1,6 @@
-"""Answers of the service, read within bounds of bytes, growth and time, and as JSON that is none of the odd kinds."""
+"""Responses of the service, read within limits on size, compression and time, and parsed as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +13,37 @@ from typing import Any, NoReturn
 from perennial.errors import BadAnswer
 
 MAX_ANSWER_BYTES = 64 << 20
-"""Of an answer in JSON, unpacked."""
+"""Maximum bytes of a decompressed JSON response."""
 MAX_PROBLEM_BYTES = 1 << 20
-"""Of an answer that is an error."""
+"""Maximum bytes of an error response."""
 MAX_RATIO = 200
-"""Bytes that one byte of a compressed answer may become, from `FREE_BYTES` on."""
+"""Maximum compression ratio of a response, applied from `FREE_BYTES` decompressed bytes on."""
 FREE_BYTES = 1 << 20
 SLOWEST_BYTES_S = 1024
-"""An answer that comes more slowly than this, for longer than its timeout, is given up."""
+"""Slowest accepted rate in bytes per second, once the response's timeout has passed."""
 MAX_PAGES = 5000
-"""Of one list: a million items."""
+"""Maximum pages of a list: a million items."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that was wholly read."""
+    """A response that was read completely."""
 
     status_code: int
     headers: Mapping[str, str]
     content: bytes
 
     def json(self) -> Any:
-        """Its body as JSON. Raises BadAnswer."""
+        """Return its body as JSON. Raises BadAnswer if it is not valid JSON."""
         return read_json(self.content)
 
 
 class Meter:
-    """Bounds one body while it is read.
+    """Limits on one body while it is read.
 
     Args:
-        most_bytes: that it may have, unpacked.
-        patience_s: in which it need not have brought anything.
+        most_bytes: maximum decompressed size in bytes.
+        patience_s: seconds in which no bytes need to arrive.
     """
 
     def __init__(self, most_bytes: int, patience_s: float) -> None:
@@ -49,10 +51,14 @@ class Meter:
         self._bytes = 0
 
     def add(self, size: int, packed: int) -> None:
-        """Count what has come: `size` bytes more, of which `packed` in all came through the network.
+        """Count received bytes.
+
+        Args:
+            size: number of new decompressed bytes.
+            packed: total number of compressed bytes received so far.
 
         Raises:
-            BadAnswer: it is too much, or too slow.
+            BadAnswer: the body is too large, too compressed, or too slow.
         """
         self._bytes += size
         if self._bytes > self._most:
@@ -68,17 +74,17 @@ class Meter:
 
 
 def read_json(content: bytes) -> Any:
-    """Return what JSON says.
+    """Return the value of a JSON text.
 
     Raises:
-        BadAnswer: it is none, nests too deep, or has a number that JSON has not.
+        BadAnswer: it is not JSON, is nested too deeply, or contains NaN or an infinity.
     """
     try:
         return json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        why = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"
+        reason = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"
         raise BadAnswer(
-            f"The service's answer cannot be read: {why}. Is the address that of a Perennial service?"
+            f"The service's answer cannot be read: {reason}. Is the address that of a Perennial service?"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Two versions side by side with the pictures of images that flipped."""
+"""Two versions side by side, with pictures of images that flipped."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `versions.compare_with_pictures` gives; a notebook shows it with the pictures in it.
+    """The result of `versions.compare_with_pictures`, which a notebook shows with its pictures.
 
     Attributes:
         compare: the counts.
-        images: images that flipped, each with both answers.
-        pictures: of each of them the bytes of a PNG.
+        images: images that flipped, each with both predictions.
+        pictures: PNG bytes of each of these images.
     """
 
     compare: Compare
@@ -26,7 +26,7 @@ class Comparison:
     pictures: list[bytes] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for bytes that are no PNG, or of another number than the images."""
+        """Raise ValueError unless there is one PNG picture for each image."""
         if len(self.pictures) != len(self.images) or not all(one.startswith(_PNG) for one in self.pictures):
             raise ValueError("each image needs one picture, as PNG")
 

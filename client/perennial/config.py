@@ -1,8 +1,8 @@
-"""Where the service is, and the key to it.
+"""URL of the service, and the key for it.
 
-The first that says it wins: an argument; `PERENNIAL_URL` and `PERENNIAL_API_KEY`; the profile (`--profile`,
-`PERENNIAL_PROFILE`, else `default`) in the file `config.toml` of the user's configuration folder; for a service on this
-machine `perennial-data/admin-key` in the working directory.
+The first source that has a value wins: an argument; `PERENNIAL_URL` and `PERENNIAL_API_KEY`; the
+profile (`--profile`, `PERENNIAL_PROFILE`, else `default`) in `config.toml` in the user's
+configuration folder; for a local service, `perennial-data/admin-key` in the working directory.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ DEFAULT_PROFILE = "default"
 LOCAL_KEY = Path("perennial-data") / "admin-key"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OWN_PATHS = frozenset({"ui", "v1", "docs", "openapi.json", "healthz", "readyz", "metrics"})
-"""First segments of a service's own paths: what a person copies from a browser has them behind the address."""
+"""First segments of the service's own paths, which are removed from URLs copied from a browser."""
 IN_KEYRING = "keyring"
-"""Stands in the file where the key is in the system's keyring."""
+"""Placeholder in the file for a key that is in the system's keyring."""
 SERVICE_NAME = "perennial"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A service and a key to it. `key` None: none was found; `source` says where the key came from."""
+    """A service and its key.
+
+    Attributes:
+        key: None if no key was found.
+        source: origin of the key, for messages.
+    """
 
     url: str
     key: str | None = field(repr=False)
@@ -46,77 +51,83 @@ class Connection:
 
 
 def connection(url: str | None = None, key: str | None = None, profile: str | None = None) -> Connection:
-    """What to connect to.
+    """Return the service to connect to.
 
     Raises:
-        ConfigError: the profile that was named does not exist, the file cannot be read, or the URL is none.
+        ConfigError: the named profile does not exist, the file cannot be read, or the URL is
+            invalid.
+        NoKey: the key has characters that no key has.
     """
-    named = profile or os.environ.get("PERENNIAL_PROFILE") or None
-    name = named or DEFAULT_PROFILE
+    profile_name = profile or os.environ.get("PERENNIAL_PROFILE") or None
+    name = profile_name or DEFAULT_PROFILE
     stored = profiles().get(name)
-    if named is not None and stored is None and not (url and key):  # with both said, none is needed
+    if (
+        profile_name is not None and stored is None and not (url and key)
+    ):  # with URL and key given, no profile is needed
         raise ConfigError(
             f"There is no profile {name!r} in {config_file()}: make it with `perennial login --profile {name}`."
         )
     stored = stored or {}
-    # A profile that was named is meant as a whole; else what the environment says comes first.
+    # A profile given as an argument applies as a whole; otherwise the environment takes precedence.
     from_environment = None if profile else os.environ.get("PERENNIAL_URL")
     address = checked_url(url or from_environment or stored.get("url") or DEFAULT_URL)
-    found = Connection(address, None, "nowhere", name)
+    without_key = Connection(address, None, "nowhere", name)
     if key:
-        return replace(found, key=key, source="argument")
+        return replace(without_key, key=key, source="argument")
     if not profile and os.environ.get("PERENNIAL_API_KEY"):
-        return replace(found, key=os.environ["PERENNIAL_API_KEY"].strip(), source="PERENNIAL_API_KEY")
-    if stored.get("key") and address == stored.get("url"):  # a key goes to its own service alone
-        return replace(found, key=_stored_key(stored["key"], name), source=f"profile {name}")
+        return replace(without_key, key=os.environ["PERENNIAL_API_KEY"].strip(), source="PERENNIAL_API_KEY")
+    # Send a profile's key only to the profile's own service.
+    if stored.get("key") and address == stored.get("url"):
+        return replace(without_key, key=_stored_key(stored["key"], name), source=f"profile {name}")
     if is_local(address) and LOCAL_KEY.is_file():
-        return replace(found, key=LOCAL_KEY.read_text().strip(), source=str(LOCAL_KEY))
-    return found
+        return replace(without_key, key=LOCAL_KEY.read_text().strip(), source=str(LOCAL_KEY))
+    return without_key
 
 
 def checked_url(url: str) -> str:
-    """Return the address of a service from that of one of its pages or paths: without `/ui…`, `/v1…` or `/docs`.
+    """Return the base URL of a service from the URL of one of its pages or paths (`/ui…`, `/v1…`,
+    `/docs`).
 
     Raises:
-        ConfigError: it is no http address.
+        ConfigError: it is not an http or https URL.
     """
     text = url.strip()
     parts = _split(text)
     is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
     if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
         raise ConfigError(f"{url!r} is no address of a service: write it as https://perennial.example.org.")
-    kept: list[str] = []
+    segments: list[str] = []
     for segment in parts.path.split("/"):
         if segment in OWN_PATHS:
             break
-        kept.append(segment)
-    return f"{parts.scheme}://{parts.netloc}{'/'.join(kept)}".rstrip("/")
+        segments.append(segment)
+    return f"{parts.scheme}://{parts.netloc}{'/'.join(segments)}".rstrip("/")
 
 
 def _split(url: str) -> SplitResult | None:
-    """Return the parts of an http address with a host; None: it is none."""
+    """Return the parts of an http or https URL with a host, or None."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises where it is no number
+        _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
         return None
     return parts if parts.scheme in ("http", "https") and parts.hostname else None
 
 
 def is_local(url: str) -> bool:
-    """Whether a service is on this machine."""
+    """Return True if a service runs on this machine."""
     return urlsplit(url).hostname in LOOPBACK
 
 
 def config_file() -> Path:
-    """The file with the profiles."""
+    """Return the path of the file with the profiles."""
     import platformdirs
 
     return platformdirs.user_config_path("perennial", appauthor=False) / "config.toml"
 
 
 def profiles() -> dict[str, dict[str, str]]:
-    """What is stored, by name of the profile.
+    """Return the stored profiles by name.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -124,75 +135,77 @@ def profiles() -> dict[str, dict[str, str]]:
     file = config_file()
     try:
         with file.open("rb") as opened:
-            found = tomllib.load(opened)
+            document = tomllib.load(opened)
     except FileNotFoundError:
         return {}
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
             f"{file} cannot be read: {error}. Mend it, or remove it and log in again."
         ) from error
-    tables = {name: table for name, table in found.items() if isinstance(table, dict)}
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
     return {name: {key: str(value) for key, value in table.items()} for name, table in tables.items()}
 
 
 def store(profile: str, url: str, key: str) -> str:
-    """Keep a service and its key under a name; returns where the key is now, in words."""
-    kept = _put_in_keyring(profile, key)
-    _write({**profiles(), profile: {"url": url, "key": IN_KEYRING if kept else key}})
-    return "the system's keyring" if kept else str(config_file())
+    """Store a service's URL and key under a profile name; return a description of where the
+    key is.
+    """
+    in_keyring = _put_in_keyring(profile, key)
+    _write({**profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}})
+    return "the system's keyring" if in_keyring else str(config_file())
 
 
 def forget(profile: str) -> bool:
-    """Remove a profile with its key; returns whether there was one."""
-    there = profiles()
-    if profile not in there:
+    """Remove a profile with its key; return True if it existed."""
+    remaining = profiles()
+    if profile not in remaining:
         return False
-    if there.pop(profile).get("key") == IN_KEYRING:
+    if remaining.pop(profile).get("key") == IN_KEYRING:
         _remove_from_keyring(profile)
-    _write(there)
+    _write(remaining)
     return True
 
 
 def _write(tables: dict[str, dict[str, str]]) -> None:
-    """Readable for its owner alone (0600), and always whole: a new file takes the old one's place."""
+    """Write the profiles atomically, readable only by their owner (0600)."""
     file = config_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lines = []
+    toml_lines = []
     for name, table in tables.items():
-        lines.append(f"[{_quoted(name)}]")
-        lines += [f"{key} = {_quoted(value)}" for key, value in table.items()] + [""]
+        toml_lines.append(f"[{_quoted(name)}]")
+        toml_lines += [f"{key} = {_quoted(value)}" for key, value in table.items()] + [""]
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-        opened.write("\n".join(lines))
+        opened.write("\n".join(toml_lines))
     fresh.replace(file)
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # a string of JSON is one of TOML
+    return json.dumps(text, ensure_ascii=False)  # a JSON string is a valid TOML string
 
 
 def _stored_key(stored: str, profile: str) -> str:
     if stored != IN_KEYRING:
         return stored
-    again = f"run `perennial login --profile {profile}` again"
+    remedy = f"run `perennial login --profile {profile}` again"
     try:
         import keyring
         from keyring.errors import KeyringError
     except ImportError as error:
         raise ConfigError(
             f"The key of the profile {profile} is in the system's keyring, and the package keyring is not installed: "
-            f"pip install 'perennial-client[keyring]', or {again}."
+            f"pip install 'perennial-client[keyring]', or {remedy}."
         ) from error
     try:
-        found = keyring.get_password(SERVICE_NAME, profile)
-    except (KeyringError, RuntimeError) as error:  # locked, or there is none in this session
+        key = keyring.get_password(SERVICE_NAME, profile)
+    except (KeyringError, RuntimeError) as error:  # locked, or unavailable in this session
         raise ConfigError(
             f"The key of the profile {profile} is in the system's keyring, which cannot be read ({error}): unlock it, "
-            f"or {again}."
+            f"or {remedy}."
         ) from error
-    if not found:
-        raise ConfigError(f"The system's keyring has no key for the profile {profile}: {again}.")
-    return str(found)
+    if not key:
+        raise ConfigError(f"The system's keyring has no key for the profile {profile}: {remedy}.")
+    return str(key)
 
 
 def _put_in_keyring(profile: str, key: str) -> bool:
@@ -203,7 +216,7 @@ def _put_in_keyring(profile: str, key: str) -> bool:
         return False
     try:
         keyring.set_password(SERVICE_NAME, profile, key)
-    except (KeyringError, RuntimeError):  # installed, but this machine has none, such as a server
+    except (KeyringError, RuntimeError):  # installed, but without a backend, as on a server
         return False
     return True
 

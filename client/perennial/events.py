@@ -11,27 +11,29 @@ from typing import Any
 from perennial.errors import BadAnswer
 
 MAX_EVENT_CHARS = 1 << 20
-"""Of a line, and of all lines of one event."""
+"""Maximum characters of a line, and of all lines of an event."""
 _TOO_LARGE = f"The service sends an event of more than {MAX_EVENT_CHARS:,} characters; the rest was not read."
 MAX_ID_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One event of a stream: its number (None: it has none) and what it holds."""
+    """One event of a stream: its number (None: it has none) and its data."""
 
     id: int | None
     data: Any
 
 
 class Lines:
-    """Cuts a stream into lines, none of which may be endless."""
+    """Splits a stream into lines of limited length."""
 
     def __init__(self) -> None:
         self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
 
     def take(self, chunk: bytes) -> Iterator[str]:
-        """Yield the lines that these bytes complete, without their ends. Raises BadAnswer."""
+        """Yield the lines completed by these bytes, without line ends. Raises BadAnswer if too
+        long.
+        """
         text = self._rest + self._decoder.decode(chunk)
         *lines, self._rest = text.split("\n")
         if len(self._rest) > MAX_EVENT_CHARS:
@@ -40,13 +42,15 @@ class Lines:
 
 
 class Parser:
-    """Takes the lines of a stream, without their ends, and gives an event at each empty one that ends one."""
+    """Parses the lines of a stream into events; an empty line ends an event."""
 
     def __init__(self) -> None:
         self._id, self._data, self._size = "", list[str](), 0
 
     def take(self, line: str) -> Sent | None:
-        """Return an event that this line completes, if it does. Raises BadAnswer."""
+        """Return the event that this line completes, or None. Raises BadAnswer if it is too
+        large.
+        """
         if line:
             name, _, value = line.partition(":")
             if name == "data":
@@ -62,7 +66,7 @@ class Parser:
         text, self._data, self._size = "\n".join(self._data), [], 0
         try:
             return Sent(self._number(), json.loads(text))
-        except (ValueError, RecursionError):  # cut off: it comes again after the last id
+        except (ValueError, RecursionError):  # cut off: it is sent again after the last id
             return None
 
     def _number(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What a request may say, as keyword arguments: of a model, a webhook, and how a batch is read."""
+"""Keyword arguments of requests: fields of models and webhooks, and options for reading a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnEvent = Literal["stop", "continue"]
 
 
 class NotGiven(Enum):
-    """The kind of `NOT_GIVEN`, which stands where nothing was said: None resets a field."""
+    """The type of `NOT_GIVEN`, the default for fields that are not given; None resets a field."""
 
     NOT_GIVEN = "not given"
 
@@ -29,11 +29,12 @@ def said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ModelChanges(TypedDict, total=False):
-    """Fields that can be changed. `recipe` and `gate` are merged, for later tasks; None resets.
+    """Fields of a model that can be changed; None resets them.
 
-    `on_held`, `on_rejected`, `on_failed`: whether later batches wait for a person (stop) or go on;
-    `training_data_days`: how long images are kept after a publish. `answers`: `{"precision": 0.98}` calls answers
-    sure of which so many are right.
+    `recipe` and `gate` are merged, for later tasks. `on_held`, `on_rejected`, `on_failed`: later
+    batches wait for a person (stop) or continue. `training_data_days`: days for which images are
+    retained after a publish. `answers`: `{"precision": 0.98}` marks predictions as sure so that
+    this share of them is correct.
     """
 
     recipe: Json | None
@@ -49,11 +50,11 @@ class ModelChanges(TypedDict, total=False):
 
 
 class NewModel(ModelChanges, total=False):
-    """Fields of a new model; what is left out is as the service has it.
+    """Fields of a new model; the service's defaults apply to missing ones.
 
-    `architecture`: a name, or a name with hyper-parameters; `base`: random, pretrained, the id of an upload, or
-    `{"model": …, "version": …}`; `image`: `{"size": pixels a side, "channels": 1 or 3}`; `held_out`: "counts"
-    keeps no images.
+    `architecture`: a name, or a name with hyper-parameters. `base`: random, pretrained, the id of
+    an upload, or `{"model": …, "version": …}`. `image`: `{"size": pixels per side, "channels": 1 or
+    3}`. `held_out`: "counts" stores no held-out images.
     """
 
     architecture: str | Json
@@ -65,13 +66,15 @@ class NewModel(ModelChanges, total=False):
 
 
 class BatchOptions(TypedDict, total=False):
-    """How a batch is read, where its look does not say: see `perennial.pack.open_batch` for which kind has which.
+    """Options for reading a batch that is ambiguous; see `perennial.pack.open_batch` for their
+    kinds.
 
-    `kind`: folder, csv, webdataset, parquet, imagefolder, coco, yolo, urls or archive; `layout`, `one_class`,
-    `classes`, `image`, `label`, `table`, `names_pattern`, `known_classes`: how folders, archives and tables name
-    classes; `names`: of classes, in WebDataset shards; `whole`, `boxes`, `images`: of COCO and YOLO; `max_bad`: the
-    share of bad entries up to which the others are sent; `allow_outside`: follow paths and links out of the folder;
-    `allow_private`, `max_entries`: of URLs; `endpoint`, `profile`, `anonymous`: of buckets.
+    `kind`: folder, csv, webdataset, parquet, imagefolder, coco, yolo, urls or archive. `layout`,
+    `one_class`, `classes`, `image`, `label`, `table`, `names_pattern`, `known_classes`: the classes
+    of folders, archives and tables. `names`: class names in WebDataset shards. `whole`, `boxes`,
+    `images`: for COCO and YOLO. `max_bad`: largest share of bad entries with which the others are
+    still sent. `allow_outside`: follow paths and links out of the folder. `allow_private`,
+    `max_entries`: for URLs. `endpoint`, `profile`, `anonymous`: for buckets.
     """
 
     kind: str | None

@@ -1,4 +1,4 @@
-"""Answers as DataFrames of pandas, which is asked for only here: `pip install 'perennial-client[pandas]'`."""
+"""Responses as pandas DataFrames. Requires pandas: `pip install 'perennial-client[pandas]'`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from perennial.pack.extras import needed
 from perennial.shapes import Shape, Table
 
 DataFrame = Any
-"""pandas.DataFrame: pandas is not there for everyone, and has no types of its own."""
+"""pandas.DataFrame; Any, because pandas is optional and has no types of its own."""
 _TIMES = "_at"
-"""Ending of fields that are points in time, as text of RFC 3339."""
+"""Suffix of fields that are RFC 3339 times."""
 
 
 def table_of(answer: Table) -> DataFrame:
-    """Return an answer as the table that it is.
+    """Return a tabular response as a DataFrame.
 
-    `Metrics`: rows are versions, columns are tasks, NaN where nothing was measured. `Predict`: a row for each image, in
-    their order, with `error` of one that could not be used. `Compare`: a row for each class.
+    `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per
+    image in order, with `error` for unusable ones. `Compare`: one row per class.
 
     Raises:
         ExtraMissing: pandas is not installed.
-        TypeError: it is no table.
+        TypeError: the response is not a table.
     """
     if isinstance(answer, Metrics):
         return _matrix(answer)
@@ -36,12 +36,12 @@ def table_of(answer: Table) -> DataFrame:
 
 
 def frame_of(items: Sequence[Any], kind: Any = None) -> DataFrame:
-    """Return a row for each item; fields of objects in it are columns such as `progress.step`.
+    """Return a DataFrame with one row per item; nested fields are columns such as `progress.step`.
 
-    Points in time (`created_at`) are such in UTC; lists stay lists.
+    Times (`created_at`) become timestamps in UTC; lists stay lists.
 
     Args:
-        items: answers, or JSON objects.
+        items: responses, or JSON objects.
         kind: their type, whose fields are the columns of an empty list.
 
     Raises:
@@ -68,7 +68,7 @@ def _matrix(metrics: Metrics) -> DataFrame:
 
 
 def _predictions(answer: Predict) -> DataFrame:
-    """A row for each image; its probabilities stay in one column, since labels may be any text."""
+    """Return one row per image; probabilities stay in one column, since labels may be any text."""
     pandas = needed("pandas", "A DataFrame", "pandas")
     names = ("name", "label", "probability", "sure", "probabilities")
     rows = [

@@ -1,8 +1,8 @@
-"""The doors through which values of the service leave this client: terminals, paths, shells and URLs.
+"""Checks of values from the service before they reach terminals, files, shells or URLs.
 
-The client trusts no answer. A value becomes a line by `printable`, a file by `safe_filename`, a word of a suggested
-command by `shell_word`, and a path of the API by `path` or `same_origin`. Each refuses or escapes what could do
-anything else; a refusal is a `BadAnswer`, which is one sentence.
+The client trusts no response. `printable` makes a value a line, `safe_filename` a file name, and
+`shell_word` a word of a suggested command. `path` and `same_origin` make it a path of the API. Each
+refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from perennial.errors import BadAnswer
 from perennial.text import one_line, printable
 
 MAX_NAME_BYTES = 200
-"""Of a file's name: file systems take 255, and an ending follows."""
+"""Maximum bytes of a file name: file systems allow 255, and a suffix follows."""
 MAX_ECHOED_CHARS = 2000
-"""Of a value that is sent back to the service."""
+"""Maximum characters of a value that is sent back to the service."""
 _LAYOUT = "\n\t"
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|]+")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
-"""Devices of Windows, which no file can be named after."""
+"""Device names of Windows, which no file can have."""
 _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
 def safe_filename(text: object) -> str:
-    """Return a name that makes a file in the folder it is joined to, and nowhere else.
+    """Return a name that can only denote a file in the folder it is joined to.
 
     Raises:
-        BadAnswer: it is no such name.
+        BadAnswer: the name is unsafe.
     """
     name = text if isinstance(text, str) else ""
     is_safe = (
@@ -49,10 +49,11 @@ def safe_filename(text: object) -> str:
 
 
 def shell_word(text: object) -> str:
-    """Return a value as one word of a suggested command, which no shell takes for anything else.
+    """Return a value as one quoted word of a suggested shell command.
 
     Raises:
-        BadAnswer: it begins with a hyphen, so a command would take it for an option, or it cannot be printed.
+        BadAnswer: it begins with a hyphen, so a command would parse it as an option, or it cannot
+            be printed.
     """
     word = str(text)
     if not word or word.startswith("-") or one_line(word) != word:
@@ -74,19 +75,19 @@ def path(*parts: str | int) -> str:
 
 
 def same_origin(location: str, base_url: str, below: str) -> str:
-    """Return the path that a `Location` names, if it is on the service itself.
+    """Return the path of a `Location`, if it is on the service itself.
 
     Args:
-        base_url: of the service.
+        base_url: URL of the service.
         below: the path whose direct child it must be, such as `/v1/uploads/`.
 
     Raises:
-        BadAnswer: it leads to another place.
+        BadAnswer: it leads elsewhere.
     """
     try:
         parts, base = urlsplit(location), urlsplit(base_url)
         is_here = not parts.netloc or (parts.scheme, parts.netloc) == (base.scheme, base.netloc)
-    except ValueError:  # brackets that do not close
+    except ValueError:  # unbalanced brackets
         is_here = False
     if is_here and location.startswith(base_url):
         location = location[len(base_url) :]
@@ -100,10 +101,10 @@ def same_origin(location: str, base_url: str, below: str) -> str:
 
 
 def whole_number(value: object, name: str) -> int:
-    """Return a number that names something, such as a version.
+    """Return a number that identifies something, such as a version.
 
     Raises:
-        BadAnswer: it is none, or below zero.
+        BadAnswer: it is not an integer, or is negative.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise BadAnswer(f"The service says {shown(value)} where the {name} should be a whole number.")
@@ -111,10 +112,10 @@ def whole_number(value: object, name: str) -> int:
 
 
 def header_number(value: str | None, name: str) -> int:
-    """Return the number of a header.
+    """Return the number in a header.
 
     Raises:
-        BadAnswer: the header is missing, or is no number.
+        BadAnswer: the header is missing, or is not a number.
     """
     if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
         raise BadAnswer(f"The service sends {shown(value)} as {name}, where a number belongs.")
@@ -122,20 +123,22 @@ def header_number(value: str | None, name: str) -> int:
 
 
 def echoed(value: str | None) -> str:
-    """Return a value that may be sent back to the service, such as an ETag or a cursor; else an empty text."""
+    """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
 
 
 def json_text(text: str) -> str:
-    """Return JSON whose control and format characters are escaped: the same values, safe on a terminal."""
+    """Return JSON with its control and format characters escaped: the same values, safe on a
+    terminal.
+    """
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(one if one in _LAYOUT or printable(one) == one else _escaped(one) for one in text)
 
 
 def shown(value: object) -> str:
-    """Return a refused value for an error: on one line, quoted, and short."""
+    """Return a refused value for an error message: on one line, quoted, and short."""
     text = one_line(str(value))
     return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
 

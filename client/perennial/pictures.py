@@ -1,4 +1,4 @@
-"""Images of `predict`, whatever they are given as: parts of a form, or arrays of numbers."""
+"""Images for `predict` in any accepted form, as parts of a form or arrays of numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 Image = str | os.PathLike[str] | bytes | BinaryIO
-"""A file, its bytes, or the file opened; PIL's images are taken too."""
+"""A file, its bytes, or an opened file; PIL images are accepted too."""
 Images = Image | Sequence[Image] | Sequence[Any] | Any
 Part = tuple[str, tuple[str, bytes]]
 """A part of a form: its field, and the name and bytes of a file."""
@@ -22,22 +22,24 @@ _TAKEN = "files, their bytes, opened files, PIL images, or arrays of numbers fro
 
 
 def read_parts(images: Images) -> list[Part] | None:
-    """Return the parts of a form, each the bytes of a file; None: these are arrays.
+    """Return the parts of a form, each with the bytes of a file; None for arrays.
 
     Raises:
-        TypeError: an item is none of what is taken, or files and arrays are mixed.
+        TypeError: an item has an unsupported type, or files and arrays are mixed.
         OSError: a file cannot be read.
     """
-    each: Any = [images] if _is_file(images) else images
-    if not hasattr(each, "__iter__"):
+    candidates: Any = [images] if _is_file(images) else images
+    if not hasattr(candidates, "__iter__"):
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
-    items = list(each)
+    items = list(candidates)
     files = [_is_file(item) for item in items]
     if not any(files):
         return None if items else []
     if not all(files):
-        other = items[files.index(False)]
-        raise TypeError(f"A {type(other).__name__} is among the images: predict takes {_TAKEN}, not mixed.")
+        unsupported = items[files.index(False)]
+        raise TypeError(
+            f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not mixed."
+        )
     return [("image", _read(item, number)) for number, item in enumerate(items)]
 
 
@@ -53,13 +55,13 @@ def _is_file(image: Any) -> bool:
 
 
 def _is_picture(image: Any) -> bool:
-    """Tell if it is an image of PIL, which nobody has who has not imported that."""
+    """Return True for a PIL image, without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
 
 
 def _read(image: Any, number: int) -> tuple[str, bytes]:
-    """Return the name that the answer will have, and the bytes of a file."""
+    """Return the name that the prediction will have, and the bytes of a file."""
     unnamed = f"image-{number}"
     if isinstance(image, bytes):
         return unnamed, image
@@ -74,24 +76,30 @@ def _read(image: Any, number: int) -> tuple[str, bytes]:
 
 
 def _name(path: Any) -> str:
-    """Return the last part of a path; an opened file's name may be a number, and a picture's is often empty."""
+    """Return the last part of a path, or "".
+
+    The name of an opened file may be a number, and a PIL image often has none.
+    """
     return Path(os.fsdecode(path)).name if isinstance(path, (str, bytes, os.PathLike)) else ""
 
 
 def _as_png(picture: Any) -> bytes:
-    """The pixels without loss, with colour profile and orientation: the service turns it as it turns files."""
+    """Return a lossless PNG with colour profile and orientation, which the service applies as for
+    files.
+    """
     if picture.mode in _WITHOUT_SCALE:
         raise TypeError(
             f"A picture of the mode {picture.mode!r} does not say which number is white: convert it to 'L' or 'RGB'."
         )
     options: dict[str, Any] = {}
-    turned = picture.getexif()
-    if (orientation := turned.get(_ORIENTATION)) is not None:
-        options["exif"] = type(turned)()  # nothing else of it: a place or a camera is not the service's
+    exif = picture.getexif()
+    if (orientation := exif.get(_ORIENTATION)) is not None:
+        # Send no other metadata, such as location or camera.
+        options["exif"] = type(exif)()
         options["exif"][_ORIENTATION] = orientation
     if picture.mode not in _IN_PNG:
         picture = picture.convert("RGBA" if picture.mode.lower().endswith("a") else "RGB")
-        options["icc_profile"] = None  # it was of the colours before
+        options["icc_profile"] = None  # the profile described the original colours
     file = io.BytesIO()
     picture.save(file, "PNG", **options)
     return file.getvalue()

@@ -1,9 +1,9 @@
-"""When a request is made again, and after how long.
+"""Rules for repeating a request, and the pauses in between.
 
-Again: after a failure to connect, 408, 429, 502, 503, 504, and 409 while the first request with the same
-Idempotency-Key is still in flight. Never after any other 4xx. A request that must not be done twice, and for
-which the service keeps no Idempotency-Key, is not made again where the first may have been done: after a
-broken connection, 502 and 504.
+A request is repeated after a failure to connect and after 408, 429, 502, 503 and 504. It is
+repeated after 409 while the first request with the same Idempotency-Key is in progress, and never
+after any other 4xx. A request that must not be done twice, and that has no Idempotency-Key, is not
+repeated if the first may have been done: after a broken connection, 502 and 504.
 """
 
 import random
@@ -15,19 +15,21 @@ from perennial.errors import APIError, PerennialError, ServiceUnreachable
 ALWAYS = frozenset({408, 429, 503})
 IF_REPLAYABLE = frozenset({502, 504})
 TRANSFER_ATTEMPTS = 20
-"""In a row without a byte that arrived: about three and a half minutes on average."""
+"""Maximum attempts of a transfer without progress: about three and a half minutes on average."""
 LASTING = frozenset({"storage-full", "schema-outdated"})
-"""Problems with such a status that do not go away by waiting: somebody must do something."""
+"""Problem codes with a repeatable status that waiting does not solve."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often, and how long between: full jitter, so that many clients do not come again at once.
+    """Number of attempts, and pauses with full jitter, so that clients do not all retry at once.
 
     Attributes:
-        attempts: requests at most, the first among them; 1: none is made again.
-        first_s, longest_s: the most that is waited after the first attempt, doubled after each, and after any.
-        patience_s: where the service asks for a longer pause (Retry-After), the error is raised at once.
+        attempts: maximum number of attempts, including the first; 1: no repetition.
+        first_s, longest_s: upper limit of the first pause in seconds, doubled each time, and of any
+            pause.
+        patience_s: if the service asks for a longer pause (Retry-After), the error is raised at
+            once.
     """
 
     attempts: int = 5
@@ -36,25 +38,28 @@ class Retries:
     patience_s: float = 300.0
 
     def for_transfers(self) -> Self:
-        """The same for a file that goes on where it was: through some minutes without a connection, such as a tunnel.
+        """Return the same rules for a resumable transfer, which may outlast minutes without a
+        connection.
 
-        Who asked for no second attempt gets none.
+        A limit of one attempt is kept.
         """
         return self if self.attempts == 1 else replace(self, attempts=max(self.attempts, TRANSFER_ATTEMPTS))
 
     def pause_s(self, error: PerennialError, attempt: int, is_replayable: bool) -> float | None:
-        """Seconds until the next attempt after the `attempt`-th (from 1); None: there is none."""
+        """Return the seconds until the next attempt after the `attempt`-th (from 1); None:
+        no more.
+        """
         if attempt >= self.attempts or not _may_repeat(error, is_replayable):
             return None
-        asked = error.retry_after_s if isinstance(error, APIError) else None
-        if asked is not None and asked > self.patience_s:
+        retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
+        if retry_after_s is not None and retry_after_s > self.patience_s:
             return None
         jitter = random.uniform(0, min(self.longest_s, self.first_s * 2 ** (attempt - 1)))
-        return jitter if asked is None else asked + jitter
+        return jitter if retry_after_s is None else retry_after_s + jitter
 
 
 def may_come_back(error: PerennialError) -> bool:
-    """Whether a service may answer by itself after a while: it, or what stands before it, is being restarted."""
+    """Return True if the service may recover by itself, as it or its proxy does after a restart."""
     if not isinstance(error, APIError):
         return isinstance(error, ServiceUnreachable)
     return error.status in ALWAYS | IF_REPLAYABLE and error.code not in LASTING

@@ -1,8 +1,9 @@
-"""Answers of the service as frozen dataclasses: how they are read, and written back as JSON.
+"""Responses of the service as frozen dataclasses: reading them, and writing them as JSON.
 
-A field that this client does not know is kept in `extra`, so an answer of a newer service loses nothing. A
-field that an older service does not send is None. A value of another type than its field's is refused: a number
-that is text would become part of a path or a sentence. New values of an enumeration are taken.
+Unknown fields are kept in `extra`, so responses of a newer service lose nothing. Fields that an
+older service does not send are None. A value of another type than its field is refused: text in
+place of a number could otherwise become part of a path or a sentence. New values of an enumeration
+are accepted.
 """
 
 from __future__ import annotations
@@ -35,46 +36,50 @@ _LARGEST = 1 << 63
 
 
 class _Mismatch(Exception):
-    """A value of another type than the field's."""
+    """A value of another type than its field."""
 
 
 class Shape:
-    """Base of all answers; a field `extra` of each holds by name what its dataclass does not know."""
+    """Base class of all responses; their field `extra` has unknown fields by name."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as JSON, with all that is in `extra`."""
-        found: dict[str, Any] = {}
+        """Return the response as JSON, including `extra`."""
+        fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if field.name == "extra":
-                found.update(value)
+                fields.update(value)
             elif value is not None or field.default is dataclasses.MISSING:
-                found[_name_in_json(field.name)] = as_json(value)
-        return found
+                fields[_name_in_json(field.name)] = as_json(value)
+        return fields
 
     def _repr_html_(self) -> str | None:
-        """Return what a notebook shows of a model, version, job, comparison or matrix; None: its usual text."""
+        """Return HTML for notebooks, or None for types that have none."""
         from perennial.notebook import describe
 
         return describe(self)
 
 
 class Table(Shape):
-    """Base of answers that are tables."""
+    """Base class of responses that are tables."""
 
     __slots__ = ()
 
     def to_pandas(self) -> DataFrame:
-        """The table as a DataFrame of pandas: see `perennial.frames`. Raises ExtraMissing without pandas."""
+        """Return the table as a pandas DataFrame: see `perennial.frames`.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
         from perennial.frames import table_of
 
         return table_of(self)
 
 
 def as_json(value: Any) -> Any:
-    """Shapes, and what lists and dicts hold of them, as JSON."""
+    """Return a value as JSON, converting shapes in lists and dicts too."""
     if isinstance(value, Shape):
         return value.to_dict()
     if isinstance(value, list):
@@ -85,20 +90,20 @@ def as_json(value: Any) -> Any:
 
 
 def read_as(kind: type[T], value: Any) -> T:
-    """Return a JSON value as the shape of that type.
+    """Return a JSON value as the given type.
 
     Raises:
-        BadAnswer: a value in it is of another type.
+        BadAnswer: a value in it has another type.
     """
     try:
-        found: T = _reader(kind)(value)
+        shape: T = _reader(kind)(value)
     except _Mismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
-    return found
+    return shape
 
 
 def _reader(kind: Any) -> Read:
-    """Return what turns JSON into a type that the annotations of a shape name."""
+    """Return the function that converts JSON to a type in the annotations of a shape."""
     if kind not in _readers:
         _readers[kind] = _made(kind)
     return _readers[kind]
@@ -125,7 +130,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _scalars(kind: Any) -> tuple[type, ...]:
-    """Return the plain types of an annotation; of an enumeration those of its values."""
+    """Return the plain types of an annotation; for an enumeration, those of its values."""
     if typing.get_origin(kind) is Literal:
         return tuple({type(one) for one in typing.get_args(kind)})
     return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
@@ -151,7 +156,9 @@ def _require_any(kinds: tuple[type, ...], value: Any) -> Any:
 
 
 def _of_union(kinds: tuple[Any, ...]) -> Read:
-    """Read an object as the shape that knows most of its fields, and anything else by its own type."""
+    """Return a reader that picks the best-fitting shape for objects, and other types by their own
+    type.
+    """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {origin: _reader(kind) for kind in kinds if (origin := typing.get_origin(kind)) in (list, dict)}
     scalars = tuple(one for kind in kinds for one in _scalars(kind))
@@ -167,7 +174,11 @@ def _of_union(kinds: tuple[Any, ...]) -> Read:
 
 
 def _fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """How well an object fits a shape: all required fields are there; how many are unknown; how many are known."""
+    """Return a sort key of an object's fit to a shape.
+
+    It is (all required fields are present, minus the number of unknown fields, number of required
+    fields).
+    """
     fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
     names = {_name_in_json(field.name) for field in fields}
     required = {_name_in_json(field.name) for field in fields if field.default is dataclasses.MISSING}
@@ -179,24 +190,25 @@ def _of_shape(kind: type[Any]) -> Read:
 
     def read(value: Any) -> Any:
         _require(dict, value)
-        if not plan:  # at first use: shapes may name each other in a circle
+        # Build it at first use, because shapes may refer to each other in a cycle.
+        if not plan:
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
             plan.extend((name, _name_in_json(name), _reader(hints[name])) for name in names)
-        found = {}
+        values = {}
         for name, key, of in plan:
             try:
-                found[name] = None if value.get(key) is None else of(value[key])
+                values[name] = None if value.get(key) is None else of(value[key])
             except _Mismatch as error:
                 raise BadAnswer(
                     f"The service's answer cannot be used: {error}, as {kind.__name__}.{key}."
                 ) from None
-        known = {key for _, key, _ in plan}
-        return kind(**found, extra={key: one for key, one in value.items() if key not in known})
+        keys = {key for _, key, _ in plan}
+        return kind(**values, extra={key: one for key, one in value.items() if key not in keys})
 
     return read
 
 
 def _name_in_json(name: str) -> str:
-    """`class_` and `from_` are `class` and `from`, which Python keeps for itself."""
+    """Return a field's name in JSON: `class_` is `class`, a keyword of Python."""
     return name.removesuffix("_")

@@ -1,4 +1,4 @@
-"""Text that a terminal shows as it is: no escape sequence, no other control, nothing that turns its direction."""
+"""Text that is safe on a terminal: no escape sequences, other controls, or changes of direction."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 import unicodedata
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode: controls, format characters, surrogates, separators of lines and paragraphs."""
+"""Unicode categories of controls, format characters, surrogates, and line and paragraph
+separators.
+"""
 _PLAIN = frozenset("\n\t\u200c\u200d")
-"""Of them harmless: what lays out text, and what joins letters and pictures."""
+"""Harmless characters of these categories: line ends, tabs, and joiners of letters and emoji."""
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -20,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return printable text on a single line, so that it cannot look like a line of this client's own."""
+    """Return printable text on a single line, so that it cannot imitate a line of this client."""
     return printable(" ".join(text.split()))
 
 

@@ -1,4 +1,6 @@
-"""What up- and downloads share: sources of bytes, digests, and what is remembered of an upload between two runs."""
+"""Common parts of up- and downloads: sources of bytes, digests, and the record of an open
+upload.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +18,36 @@ from typing import Any, Protocol, Self
 from perennial.errors import ConfigError, UndecidedBatch
 
 CHUNK_BYTES = 8 << 20
-"""Of an upload that can be resumed."""
+"""Bytes per piece of a resumable upload."""
 WHOLE_BYTES = 64 << 20
-"""A batch below it goes in one request."""
+"""Size in bytes below which a batch is sent in one request."""
 PIECE_BYTES = 256 << 10
-"""Read and sent at once."""
+"""Bytes read and sent at once."""
 MAX_DOWNLOAD_BYTES = 16 << 30
-"""Of a file that is fetched, where the caller allows no other size."""
+"""Default maximum size of a download in bytes."""
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".npz")
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are done and those there are in all."""
+"""Called with the bytes done and the total bytes."""
 
 
 class Source(Protocol):
-    """Bytes that can be read again and again from the start, always the same."""
+    """A source of bytes that can be read repeatedly with the same result."""
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of bytes."""
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        """From the byte `start` to the last."""
+        """Yield the bytes from `start` to the end."""
 
     def sha256(self) -> str:
-        """Their digest in hex."""
+        """Return the SHA-256 of all bytes in hex."""
 
 
 @dataclass(frozen=True)
 class BytesSource:
-    """Bytes in memory. `reading`: options by which the service reads them."""
+    """Bytes in memory. `reading`: options for the service to read them."""
 
     content: bytes
     reading: Mapping[str, str] = field(default_factory=dict)
@@ -62,13 +64,13 @@ class BytesSource:
         return hashlib.sha256(self.content).hexdigest()
 
     def identity(self) -> str:
-        """What says that these are the same bytes."""
+        """Return a text that identifies these bytes."""
         return self.sha256()
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """An archive on disk. `reading`: options by which the service reads it."""
+    """An archive on disk. `reading`: options for the service to read it."""
 
     path: Path
     size: int
@@ -89,14 +91,16 @@ class FileSource:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def identity(self) -> str:
-        """File, size and time of change: bytes need not be read to know that they are the same."""
-        found = self.path.stat()
-        return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+        """Return file, size and modification time, which identify the bytes without reading
+        them.
+        """
+        status = self.path.stat()
+        return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
 @dataclass(frozen=True)
 class PackedSource:
-    """A folder or data set that `perennial.pack` reads; what it finds wrong is an error of this client."""
+    """A folder or data set that `perennial.pack` reads; its errors become errors of this client."""
 
     batch: Source
 
@@ -114,19 +118,23 @@ class PackedSource:
             return self.batch.sha256()
 
     def identity(self) -> str:
-        """What says that these are the same bytes."""
-        own = getattr(self.batch, "identity", None)
+        """Return a text that identifies these bytes."""
+        batch_identity = getattr(self.batch, "identity", None)
         with _said():
-            return str(own()) if own is not None else f"{self.batch.size}:{self.batch.sha256()}"
+            return (
+                str(batch_identity())
+                if batch_identity is not None
+                else f"{self.batch.size}:{self.batch.sha256()}"
+            )
 
     def describe(self) -> str:
-        """One sentence: how many images of which classes, and what they come from."""
+        """Return a sentence with the number of images, their classes, and their origin."""
         with _said():
             return str(self.batch.describe()) if hasattr(self.batch, "describe") else ""
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for a person: what was left out, what to look at."""
+        """Sentences for a person, about files left out or worth a look."""
         return list(getattr(self.batch, "warnings", ()))
 
 
@@ -134,20 +142,22 @@ class PackedSource:
 def _said() -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # a sentence for a person: a file changed, or cannot be read
+    except ValueError as error:  # The message is a sentence for a person: a file changed, or cannot be read.
         raise ConfigError(str(error)) from error
 
 
 BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
-"""An archive, its bytes, a folder or data set, `s3://…`, images by class, or what `pack.open_batch` has opened."""
+"""An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
 def source_of(batch: BatchIn, **options: Any) -> Source:
-    """What is to be sent: bytes and archives as they are, anything else (a folder …) as a tar that is made on the way.
+    """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
+    tar.
 
     Args:
-        options: of the adapter that reads a folder or data set (`perennial.pack`), or by which the service reads an
-            archive: `layout="folders"`, `one_class=True`, `classes="level:1"`.
+        options: options of the adapter that reads a folder or data set (`perennial.pack`), or for
+            the service to read an archive: `layout="folders"`, `one_class=True`,
+            `classes="level:1"`.
 
     Raises:
         UndecidedBatch: a folder can be read in several ways.
@@ -173,7 +183,7 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
 
 
 def _is_shard(path: Path) -> bool:
-    """A tar of WebDataset's samples is no archive that the service reads."""
+    """Return True for a tar of WebDataset samples, which the service cannot read as an archive."""
     if not path.name.lower().endswith(".tar"):
         return False
     from perennial.pack.webdataset import looks_like_shard
@@ -190,7 +200,7 @@ def _are_of_reading(options: Mapping[str, Any]) -> bool:
 
 
 def _reading(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options of reading as they are sent. Raises ConfigError."""
+    """Return the reading options as they are sent. Raises ConfigError."""
     if not options:
         return {}
     from perennial.pack.rules.options import OPTIONS, option_texts, read_options, write_options
@@ -211,28 +221,28 @@ def _packed(source: Any, options: Mapping[str, Any]) -> Source:
         return PackedSource(open_batch(source, **options))
     except Undecided as error:
         raise UndecidedBatch(str(error)) from error
-    except (TypeError, ValueError) as error:  # an option that it has not; a folder of no known kind
+    except (TypeError, ValueError) as error:  # an unknown option, or a folder of unknown kind
         raise ConfigError(str(error)) from error
 
 
 def identity(source: Source) -> str:
-    """What says in a later run that the bytes are still the same."""
-    own = getattr(source, "identity", None)
-    return str(own()) if own is not None else f"{source.size}:{source.sha256()}"
+    """Return a text that identifies a source's bytes also in a later run."""
+    source_identity = getattr(source, "identity", None)
+    return str(source_identity()) if source_identity is not None else f"{source.size}:{source.sha256()}"
 
 
 def content_digest(sha256: str) -> str:
-    """The value of Content-Digest (RFC 9530) for a sha256 in hex."""
+    """Return the value of Content-Digest (RFC 9530) for a SHA-256 in hex."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
 
 
 def tus_checksum(chunk: bytes) -> str:
-    """The value of Upload-Checksum for one piece."""
+    """Return the value of Upload-Checksum for one piece."""
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 
 
 def digest_in(etag: str | None) -> str | None:
-    """The sha256 in hex that an ETag holds, if it does."""
+    """Return the SHA-256 in hex that an ETag contains, or None."""
     text = (etag or "").removeprefix("W/").strip('"')
     try:
         return text.lower() if len(bytes.fromhex(text)) == 32 else None
@@ -241,10 +251,10 @@ def digest_in(etag: str | None) -> str | None:
 
 
 class UploadMemory:
-    """Remembers the address of one upload in the user's cache folder until its batch is submitted.
+    """Stores the location of one upload in the user's cache folder until its batch is submitted.
 
     Args:
-        url, model: of the service, and for which model.
+        url, model: URL of the service, and the model that the batch is for.
         batch: `identity` of the source.
     """
 
@@ -255,29 +265,30 @@ class UploadMemory:
         self._file = platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
 
     def load(self) -> str | None:
-        """What an earlier run left: the upload's path at the service."""
+        """Return the upload's path that an earlier run stored, or None."""
         try:
             return str(json.loads(self._file.read_text())["location"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def save(self, location: str) -> None:
-        """A folder that cannot be written costs no upload: it can only not be resumed by another run."""
+        """Store the upload's path; if that fails, other runs cannot resume the upload."""
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))
 
     def forget(self) -> None:
-        """The batch is submitted, or refused, or the upload is gone."""
+        """Remove the record, because the batch is submitted or refused, or the upload is gone."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A file that was downloaded: where it is, its bytes, and its sha256 in hex.
+    """A downloaded file: path, size in bytes, and SHA-256 in hex.
 
-    `is_verified`: that is the digest that the service named; False: the service named none.
+    `is_verified`: True if the SHA-256 is the one that the service announced; False if it announced
+    none.
     """
 
     path: Path
@@ -287,7 +298,7 @@ class Downloaded:
 
 
 def hash_file(path: Path) -> hashlib._Hash:
-    """The running sha256 of what a file has so far."""
+    """Return a SHA-256 hash object that has read the file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -1,11 +1,11 @@
-"""The answers of the API as dataclasses, loaded when the first of them is used."""
+"""Responses of the API as dataclasses, loaded on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perennial._types import *  # noqa: F403
-else:  # a checker that saw this would take any name for one of ours
+else:  # a type checker that saw this would accept any name
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):

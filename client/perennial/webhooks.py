@@ -1,8 +1,8 @@
-"""For who receives webhooks: whether a request came from the service, whole and just now, and what it says.
+"""Verification of received webhooks: origin, integrity and age.
 
     from perennial.webhooks import verify
 
-    event = verify(body, headers, secret)  # body: the bytes as they came
+    event = verify(body, headers, secret)  # body: the bytes as received
     if event["type"] == "version.published": ...
 
 Any library of Standard Webhooks (github.com/standard-webhooks) does the same.
@@ -21,32 +21,37 @@ from typing import Any
 from perennial.errors import PerennialError
 
 TOLERANCE_S = 300.0
-"""How old or how far in the future a request may be: an older one may be a copy of somebody else's."""
+"""Maximum age of a request in seconds, past or future; an older one may be a replayed copy."""
 
 
 class NotVerified(PerennialError):
-    """A request that the service has not sent, or not now: answer it with 400, and believe nothing that it says."""
+    """A request that the service did not send, or not recently: answer 400 and ignore its
+    content.
+    """
 
 
 def verify(
     body: bytes | str, headers: Mapping[str, str], secret: str, *, tolerance_s: float = TOLERANCE_S
 ) -> dict[str, Any]:
-    """What a request says, `{"type", "timestamp", "data"}`, once its signature is right.
+    """Verify the signature of a request and return its event, `{"type", "timestamp", "data"}`.
 
-    The same event may come twice: `headers["webhook-id"]` is then the same, so remember the last ones.
+    An event may be delivered twice, with the same `headers["webhook-id"]`: remember the last ones.
 
     Args:
-        body: as it came, not parsed and written again.
-        headers: webhook-id, webhook-timestamp and webhook-signature are read, in any case of letters.
-        secret: `whsec_…`, as it was shown when the webhook was made.
+        body: body exactly as received, not parsed and serialized again.
+        headers: must contain webhook-id, webhook-timestamp and webhook-signature, in any case.
+        secret: `whsec_…`, as shown when the webhook was created.
+        tolerance_s: maximum difference from this machine's clock in seconds.
 
     Raises:
-        NotVerified: another secret has signed it, it was changed, or its time is too far from this machine's.
+        NotVerified: it was signed with another secret, was modified, or its time differs too much.
     """
     raw = body.encode() if isinstance(body, str) else body
-    given = {name.lower(): value for name, value in headers.items()}
+    headers_by_name = {name.lower(): value for name, value in headers.items()}
     try:
-        id_, sent, signatures = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        id_, sent, signatures = (
+            headers_by_name[f"webhook-{name}"] for name in ("id", "timestamp", "signature")
+        )
         at = int(sent)
     except (KeyError, ValueError):
         raise NotVerified(
@@ -55,8 +60,11 @@ def verify(
     if abs(time.time() - at) > tolerance_s:
         raise NotVerified(f"The request was signed {time.time() - at:.0f} s ago by this machine's clock.")
     signed = hmac.digest(_key(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
-    wanted = f"v1,{base64.b64encode(signed).decode()}"
-    if not any([hmac.compare_digest(wanted.encode(), one.encode()) for one in signatures.split(" ")]):
+    expected_signature = f"v1,{base64.b64encode(signed).decode()}"
+    # Compare every signature, in a list rather than a generator, so that the time reveals no match.
+    if not any(
+        [hmac.compare_digest(expected_signature.encode(), one.encode()) for one in signatures.split(" ")]
+    ):
         raise NotVerified("No signature is of this secret, or the body is not as it was sent.")
     event: dict[str, Any] = json.loads(raw)
     return event

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from perennial.errors import BadAnswer
 from perennial.guard import shell_word
+from perennial.steps import Step, as_options, replace_options, replace_steps
 from perennial.text import one_line
 
 if TYPE_CHECKING:
@@ -31,38 +31,13 @@ CHECKS = {
     "lost_tasks": "it lacks what the model has learned",
     "parent_rolled_back": "it was learned from a version that was rolled back",
 }
-COMMANDS = (
-    (r"PUT /v1/models/[^/]+/aliases/production", 'promote {model} {version} --reason "WHY"'),
-    (r"POST /v1/models/[^/]+/aliases/production/follow", "follow {model}"),
-    (r"POST /v1/models/[^/]+/aliases/production/rollback", 'rollback {model} --to {version} --reason "WHY"'),
-    (r"POST /v1/jobs/(?P<id>[^/]+)/retry", "jobs retry {id} --recipe '{{}}'"),
-    (r"POST /v1/models/[^/]+/tasks/(?P<id>\d+)/relearn", "tasks relearn {model} {id}"),
-    (
-        r"POST /v1/models/[^/]+/tasks/(?P<id>\d+)/(?P<verb>continue|discard)",
-        'tasks {verb} {model} {id} --reason "WHY"',
-    ),
-    (r"POST /v1/models/[^/]+/tasks", "submit {model} MENDED.zip"),
-    (r"POST /v1/models/[^/]+/rebase", "models rebase {model} --base BASE"),
-    (r"POST /v1/models/[^/]+/rebase/finish", "models rebase {model} --finish"),
-    (r"DELETE /v1/models/[^/]+", "models rm {model}"),
-)
-"""Requests of the API, and the commands that make them."""
 ATTENTION = (
     "The model's `attention` has the requests that settle it.",
     "`perennial status` tells what settles it.",
 )
 """What the service says, and what one types for it."""
-OPTIONS = (
+SAID = (
     (r'give a reason: \{"version": \d+, "reason": "…"\}', 'give a reason: `--reason "WHY"`'),
-    (
-        r"PUT /v1/models/(?P<model>[^/\s]+)/aliases/production can",
-        r"`perennial promote \g<model> VERSION` can",
-    ),
-    (
-        r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts",
-        r"`perennial models rebase \g<model> --back` puts",
-    ),
-    (r"GET /v1/models/(?P<model>[^/\s]+)/rebase\b", r"`perennial models rebase \g<model> --status`"),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
     (
         r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
@@ -73,8 +48,9 @@ OPTIONS = (
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
 """What the service says of parts of requests (regular expressions), and what one types for it."""
-CREATED_WITH = ("architecture", "base", "description", "image", "recipe", "scenario")
-"""Fields of a new model that are options of `models create`; a service may suggest no other option."""
+_LAST_CREATE = re.compile(r" ?`(perennial models create [^`]*)`\.?\Z")
+_BACK = re.compile(r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts")
+"""The same request finishes a move and takes it back: which, its sentence says."""
 
 
 def duration(seconds: float) -> str:
@@ -176,68 +152,42 @@ def _numbers(check: GateCheck) -> str:
 
 def command(action: Action, model: str) -> str:
     """The command that makes a request; one that there is no command for stays a request."""
-    asked = f"{action.method} {action.path}"
-    version = action.body.version if action.body is not None else None
-    return _command(asked, model, version) or one_line(asked)
-
-
-def _command(asked: str, model: str, version: int | None) -> str | None:
-    for pattern, text in COMMANDS:
-        found = re.fullmatch(pattern, asked)
-        if found and ("{version}" not in text or version is not None):
-            try:
-                words = {name: shell_word(unquote(value)) for name, value in found.groupdict().items()}
-                if "{model}" in text:
-                    words["model"] = shell_word(model)
-                return "perennial " + text.format(version=version, **words)
-            except BadAnswer:  # a name that no shell may see: the request stays as it is
-                return None
-    return None
+    body = {} if action.body is None else action.body.to_dict()
+    step = Step(action.method, action.path, body=body)
+    return _command(step, model) or one_line(f"{action.method} {action.path}")
 
 
 def by_commands(text: str) -> str:
-    """A sentence of the service with commands in the place of the requests that it names, on a line of its own."""
-    text = one_line(text).replace(*ATTENTION)
-    for said, typed in OPTIONS:
-        text = re.sub(said, _typed(typed), text)
-    text = re.sub(r"(?P<before>:?) POST /v1/models (?P<body>\{.*\})\.?", _create, text)
+    """A sentence of the service with commands in the place of the requests and parameters that it names.
 
-    def put(found: re.Match[str]) -> str:
-        said = _command(found["asked"], unquote(found["model"] or ""), None)
-        return f"`{said}`" if said else found["asked"]
+    A command that makes a model stands on a line of its own at the end, to be copied.
+    """
+    text = as_options(one_line(text).replace(*ATTENTION))
+    text = _BACK.sub(_take_back, text)
+    for said, typed in SAID:
+        text = re.sub(said, typed, text)
 
-    return re.sub(
-        r"(?P<asked>(?:POST|PUT|DELETE) /v1/(?:models/(?P<model>[^/\s).,;]+)|jobs)[\w/%-]*)", put, text
-    )
+    def put(step: Step) -> str | None:
+        said = _command(step, None)
+        return None if said is None else f"`{said}`"
 
-
-def _typed(template: str) -> Callable[[re.Match[str]], str]:
-    """Fill in what one types, with names as words of a shell; one that is no name leaves the text as it is."""
-
-    def fill(found: re.Match[str]) -> str:
-        name = found.groupdict().get("model")
-        try:
-            return template if name is None else template.replace(r"\g<model>", shell_word(unquote(name)))
-        except BadAnswer:
-            return found[0]
-
-    return fill
+    text = replace_steps(text, put)
+    text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
+    return _LAST_CREATE.sub(r"\n  \1", text)
 
 
-def _create(found: re.Match[str]) -> str:
-    """On a line of its own, to be copied."""
+def _take_back(found: re.Match[str]) -> str:
     try:
-        fields = json.loads(found["body"])
-        words = [shell_word(fields.pop("name", "NAME"))]
-        for name, value in fields.items():
-            word = shell_word(value if isinstance(value, str) else json.dumps(value))
-            # `--url` would send the key to another service, and `@FILE` a file of this machine.
-            if name not in CREATED_WITH or str(value).startswith("@"):
-                return found[0]
-            words.append(f"--{name} {word}")
-    except (ValueError, BadAnswer):  # more than one object, or an ellipsis; a name that is none
+        return f"`perennial models rebase {shell_word(unquote(found['model']))} --back` puts"
+    except BadAnswer:
         return found[0]
-    return f"{found['before']}\n  perennial models create {' '.join(words)}"
+
+
+def _command(step: Step, model: str | None) -> str | None:
+    try:
+        return step.as_command(shell_word, model)
+    except BadAnswer:  # a name that no shell may see: the request stays as it is
+        return None
 
 
 def left_out(found: BatchReport) -> list[str]:

@@ -1,5 +1,8 @@
-"""What versions answered on held-out images: blobs that cells of the accuracy matrix name, kept as long as
-the images. A blob has the answers on many tasks, each encrypted with a key of its task."""
+"""Stored predictions on held-out images: blobs that cells of the accuracy matrix refer to, retained
+as long as the images.
+
+A blob has the predictions on many tasks, each encrypted with its task's key.
+"""
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -8,10 +11,10 @@ from core.db.tables import Result, Task
 
 
 def forget(session: Session, model_id: str, task: int | None = None) -> list[str]:
-    """Take the answers off all cells of a model, or of one of its tasks, and delete the keys that read them.
+    """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
 
     Returns:
-        The blobs' digests, for the caller to delete those that no other cell names.
+        Digests of the blobs; the caller deletes those that no other cell refers to.
     """
     named = [Result.model_id == model_id, Result.answers.is_not(None)]
     keyed = [Task.model_id == model_id, Task.answers_key.is_not(None)]
@@ -19,7 +22,9 @@ def forget(session: Session, model_id: str, task: int | None = None) -> list[str
         named.append(Result.task == task)
         keyed.append(Task.number == task)
     session.execute(update(Task).where(*keyed).values(answers_key=None))
-    found = {digest for digest in session.scalars(select(Result.answers).where(*named).distinct()) if digest}
-    if found:
+    digests = {
+        digest for digest in session.scalars(select(Result.answers).where(*named).distinct()) if digest
+    }
+    if digests:
         session.execute(update(Result).where(*named).values(answers=None, answers_bytes=None))
-    return sorted(found)
+    return sorted(digests)

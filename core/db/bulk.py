@@ -1,4 +1,4 @@
-"""Many rows at once."""
+"""Insertion of many rows at once."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,10 +12,10 @@ from core.db.tables.table import Table
 
 
 def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows that all name the same columns, with finite numbers.
+    """Insert rows that all have the same columns, with finite numbers.
 
-    PostgreSQL takes them as one document: its driver would send a statement for each. SQLite takes each as it is, since
-    it does not read every number from a text to the last bit.
+    PostgreSQL gets them as one document, because its driver would send a statement for each row.
+    SQLite gets them as they are, because it does not read every number from a text to the last bit.
     """
     if not rows:
         return
@@ -28,7 +28,8 @@ def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str
 
 @cache
 def _of_document(table: type[Table], names: tuple[str, ...]) -> Insert:
+    """Return a statement that inserts the rows of a JSON document."""
     columns = [column(name, table.__table__.c[name].type) for name in names]
     document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))
-    told = document.table_valued(*columns).render_derived(name="told", with_types=True)
-    return insert(table).from_select(names, select(*(told.c[name] for name in names)))
+    json_rows = document.table_valued(*columns).render_derived(name="told", with_types=True)
+    return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))

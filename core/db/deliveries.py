@@ -1,7 +1,8 @@
-"""The outbox of webhooks: what happened is written as deliveries in the transaction in which it happened.
+"""The outbox of webhooks: events become deliveries in the transaction in which they happen.
 
-So nothing is told that was rolled back, and nothing that was committed is forgotten, whoever dies. The rows are written
-last in their transaction, with the rows of their webhooks locked: per webhook, numbers rise in the order of commits.
+A change that is rolled back is therefore never delivered, and a committed one is never forgotten,
+even after a crash. The rows are written last in their transaction, with the rows of their webhooks
+locked: for each webhook, numbers rise in the order of commits.
 """
 
 import json
@@ -21,34 +22,42 @@ from core.protocol.report import ExportReport
 from core.protocol.webhook import TEST, WebhookData, WebhookPayload
 
 MAX_PENDING = 10_000
-"""Deliveries of an owner that wait to be sent. What happens beyond it is counted at its webhook and told to nobody."""
+"""Maximum number of waiting deliveries of an owner.
+
+Further events are only counted at their webhook.
+"""
 MAX_GATE_BYTES = 16 << 10
-"""Of a gate's verdict in a payload, which has at most 20 kB; of more only whether it passed."""
+"""Maximum bytes of a gate's verdict in a payload of at most 20 kB.
+
+Of a larger one, only its outcome is sent.
+"""
 _TOLD = "deliveries"
 WAITING: ColumnElement[str] = literal_column(f"'{PENDING}'")
-"""Written out: only so can the indexes of what waits serve."""
+"""A literal, since only then can the partial indexes of waiting deliveries be used."""
 WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 
 @dataclass(frozen=True)
 class _Told:
+    """An event recorded during a transaction."""
+
     type: str
     owner_id: str
     model_id: str
     data: WebhookData
     at: float
     version: Version | None = None
-    """Whose gate belongs to it, as it is when the transaction ends."""
+    """Version whose gate belongs to the event, as it is when the transaction ends."""
 
 
 def of_job(
     session: Session, job: Job, error: str | None, outcome: str | None, version: int | None, now: float
 ) -> None:
-    """A job is over, in the state that it has now.
+    """Record that a job has ended in its present state.
 
     Args:
-        error: the kind of what went wrong.
-        outcome: whether the `version` that it made was published or held.
+        error: kind of the error, if any.
+        outcome: published or held, for the `version` that the job made.
     """
     data: WebhookData = {"job": job.id, "kind": job.kind, "task": job.task_number, "version": version}
     if error is not None:
@@ -59,7 +68,7 @@ def of_job(
 
 
 def of_export(session: Session, job: Job, now: float) -> None:
-    """A download that a job has made is ready; its report says of which version."""
+    """Record that a download made by a job is ready; the job's report names the version."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
@@ -68,7 +77,7 @@ def of_export(session: Session, job: Job, now: float) -> None:
 
 
 def of_version(session: Session, model: Model, version: Version, now: float) -> None:
-    """A version was published or held."""
+    """Record that a version was published or held."""
     data: WebhookData = {
         "version": version.number,
         "task": version.task_number,
@@ -79,11 +88,11 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
 
 
 def tell(session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float) -> None:
-    """Something happened to a model: told to its owner's webhooks once this transaction is committed.
+    """Record an event of a model, for the webhooks of its owner once this transaction is committed.
 
     Args:
         type: one of `core.protocol.webhook.EVENTS`.
-        data: what else is to be said than the model.
+        data: facts besides the model.
     """
     _add(session, _Told(type, owner_id, model_id, data, now))
 
@@ -93,22 +102,28 @@ def _add(session: Session, told: _Told) -> None:
 
 
 def write(session: Session) -> None:
-    """Write what was told in this transaction, for each webhook that wants it: the last thing before its commit."""
-    told: list[_Told] = session.info.pop(_TOLD, [])
-    wanted = _wanted(session, told) if told else []
-    if not wanted:
+    """Write the recorded events for each webhook that wants them.
+
+    Call this last before the commit.
+    """
+    recorded: list[_Told] = session.info.pop(_TOLD, [])
+    webhook_ids = _wanted(session, recorded) if recorded else []
+    if not webhook_ids:
         return
     session.flush()
-    query = select(Webhook).where(Webhook.id.in_(wanted), Webhook.disabled_at.is_(None)).order_by(Webhook.id)
+    # In the order of ids, so that two transactions cannot deadlock.
+    query = (
+        select(Webhook).where(Webhook.id.in_(webhook_ids), Webhook.disabled_at.is_(None)).order_by(Webhook.id)
+    )
     hooks = session.scalars(
         query.with_for_update(key_share=True).execution_options(populate_existing=True)
     ).all()
     owners = {hook.owner_id for hook in hooks}
     room = {owner: MAX_PENDING - pending(session, owner) for owner in owners}
-    names = _names(session, {one.model_id for one in told})
-    payloads = [_payload(one, names.get(one.model_id, "")) for one in told]
+    names = _names(session, {one.model_id for one in recorded})
+    payloads = [_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
-        for one, payload in zip(told, payloads, strict=True):
+        for one, payload in zip(recorded, payloads, strict=True):
             if not _wants(hook, one):
                 continue
             if room[hook.owner_id] <= 0:
@@ -121,7 +136,7 @@ def write(session: Session) -> None:
 def add(
     session: Session, hook: Webhook, type: str, payload: str, now: float, *, model_id: str | None = None
 ) -> Delivery:
-    """A delivery more for a webhook whose row is locked; it is due at once."""
+    """Add a delivery for a webhook whose row is locked; it is due at once."""
     row = Delivery(
         id=new_id("dlv"),
         webhook_id=hook.id,
@@ -141,23 +156,27 @@ def add(
 
 
 def test_payload(hook: Webhook, now: float) -> str:
-    """What a webhook is sent to try it out."""
+    """Return the payload of a test delivery."""
     return _json({"type": TEST, "timestamp": _rfc3339(now), "data": {"webhook": hook.id}})
 
 
 def pending(session: Session, owner_id: str) -> int:
-    """How many deliveries of an owner wait."""
+    """Return the number of an owner's waiting deliveries."""
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
 def _wanted(session: Session, told: list[_Told]) -> list[str]:
-    """The webhooks that want any of it; most transactions tell nobody, and lock nothing."""
+    """Return the ids of webhooks that want any of the events.
+
+    Most transactions have none, and lock nothing.
+    """
     owners = {one.owner_id for one in told}
     query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))
     return [hook.id for hook in session.scalars(query) if any(_wants(hook, one) for one in told)]
 
 
 def _wants(hook: Webhook, one: _Told) -> bool:
+    """Return True if a webhook wants an event."""
     return hook.owner_id == one.owner_id and one.type in hook.events and hook.model_id in (None, one.model_id)
 
 
@@ -168,6 +187,7 @@ def _names(session: Session, models: set[str]) -> dict[str, str]:
 
 
 def _payload(one: _Told, name: str) -> str:
+    """Return the payload of an event as JSON."""
     data: WebhookData = {"model": one.model_id, "name": name, **one.data}
     if one.version is not None:
         gate = one.version.gate

@@ -1,4 +1,4 @@
-"""Columns that hold a document of `core.protocol`: rows have it typed, the database has JSON."""
+"""Columns that hold a document of `core.protocol`: typed in rows, JSON in the database."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from core.protocol.document import Document
 
 
 class DocumentColumn(TypeDecorator[Document]):
-    """A JSON column whose values are documents of one type; no document is SQL NULL."""
+    """A JSON column whose values are documents of one type; None is stored as SQL NULL."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True
@@ -19,9 +19,9 @@ class DocumentColumn(TypeDecorator[Document]):
         self.document = document
 
     def process_bind_param(self, value: Document | None, dialect: Dialect) -> Any:
-        """What a row holds of the document."""
+        """Return the JSON value to store for a document."""
         return None if value is None else value.to_json()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Document | None:
-        """The document of what a row holds."""
+        """Return the document of a stored JSON value."""
         return None if value is None else self.document.from_json(value)

@@ -1,6 +1,7 @@
-"""Which workers can make exports that take more than copying: those with onnx, onnxruntime and onnxscript.
+"""Workers that can make slow exports: those with onnx, onnxruntime and onnxscript.
 
-Each says so once a minute. What was said stays true for an hour, so that workers may be started again meanwhile.
+Each worker reports once a minute. A report is valid for an hour, so that workers may be restarted
+meanwhile.
 """
 
 from sqlalchemy import delete, exists, select
@@ -12,11 +13,11 @@ SEEN_S = 3600.0
 
 
 def tell(session: Session, worker: str, now: float) -> None:
-    """Note that a worker is there, and forget those that are long gone."""
+    """Record that a worker can export, and delete old reports."""
     session.execute(delete(Exporter).where(Exporter.seen_at < now - SEEN_S))
     session.merge(Exporter(worker=worker, seen_at=now))
 
 
 def there(session: Session, now: float) -> bool:
-    """Whether there is one."""
+    """Return True if any worker can export."""
     return bool(session.scalar(select(exists().where(Exporter.seen_at >= now - SEEN_S))))

@@ -1,7 +1,8 @@
-"""A job's log: the lines that a person reads to know what became of a batch, and why.
+"""A job's log: lines that tell a person what happened to a batch, and why.
 
-Every line is written in the transaction of what it tells, so none is missing and none is untrue. What changes of a
-job's state say is here; what decoding and learning say is in `core.work`.
+Every line is written in the transaction of the event it describes, so no line is missing or untrue.
+Lines about changes of a job's state are made here; lines about decoding and learning are made in
+`core.work`.
 """
 
 from typing import Literal
@@ -22,17 +23,17 @@ def add(session: Session, job_id: str, line: Line, now: float) -> None:
 
 
 def lines_of_task(task: Task) -> list[Line]:
-    """Return the first lines of a job's log: what was submitted, and what was said of it then."""
+    """Return the first lines of a job's log: the submitted batch, and warnings about it."""
     named = f" ({task.name})" if task.name else ""
-    many = _many(sum(task.classes.values()), len(task.classes))
-    said = f"Accepted as task {task.number}{named}: {many} by their names, {task.bytes:,} bytes."
-    return [("info", said), *(("warning", str(text)) for text in task.warnings)]
+    counts_text = _many(sum(task.classes.values()), len(task.classes))
+    accepted = f"Accepted as task {task.number}{named}: {counts_text} by their names, {task.bytes:,} bytes."
+    return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
 def line_to_check(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
-    many = _many(images, classes)
-    text = f"Accepted to be checked: {many} by their names, {job.archive_bytes:,} bytes; nothing is learned."
+    counts_text = _many(images, classes)
+    text = f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; nothing is learned."
     return ("info", text)
 
 
@@ -47,11 +48,14 @@ def _many(images: int, classes: int) -> str:
 
 
 def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
-    """What a change of state says; None where the one who makes it says more (decoded, published).
+    """Return the log line for a change of state.
+
+    Return None where the caller logs more itself (decoded, published).
 
     Args:
-        job: in its new state.
-        data: of the event: `attempt`, `reason`, `strikes`, `error`.
+        job: the job in its new state.
+        before: former state.
+        data: data of the event: `attempt`, `reason`, `strikes`, `error`.
     """
     reason = str(data.get("reason", "")).rstrip(".")
     state = State(job.state)
@@ -85,6 +89,7 @@ def of_change(job: Job, before: State, action: Action, data: StateData) -> Line 
 
 
 def _queued(action: Action, reason: str, strikes: int) -> Line:
+    """Return the log line for a job that waits in the queue again."""
     if action is Action.RETRY:
         return "info", "A retry was asked for: the job waits for a worker."
     if action is Action.RESUME:
@@ -94,5 +99,5 @@ def _queued(action: Action, reason: str, strikes: int) -> Line:
             "info",
             f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one follows.",
         )
-    lost = f" {strikes} in a row without a new snapshot so far." if strikes else ""
-    return "warning", f"The attempt was lost: {reason}. Another one follows.{lost}"
+    strikes_text = f" {strikes} in a row without a new snapshot so far." if strikes else ""
+    return "warning", f"The attempt was lost: {reason}. Another one follows.{strikes_text}"

@@ -1,8 +1,8 @@
-"""Long columns of numbers or JSON, read as one row: a row for each of ten thousand cells takes longer than
-all the rest.
+"""Long columns of numbers or JSON, read as one row.
 
-The database joins each column to a text, and the text is read as one JSON list. Whole numbers only: SQLite
-writes others with fifteen digits.
+One row for each of ten thousand cells would dominate the time. The database joins each column to a
+text, and the text is read as one JSON list. Only whole numbers are possible, since SQLite writes
+others with fifteen digits.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,13 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 
 def listed(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
-    """What to select: each of these columns as a text, in one order. No value may be null."""
+    """Return expressions that select each of these columns as a text, in one order.
+
+    No value may be null.
+    """
     return [func.aggregate_strings(cast(column, String), ",") for column in columns]
 
 
 def lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """The lists of a row of such texts; empty ones where there was nothing."""
+    """Return the lists of a row of such texts; a list is empty if there were no values."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

@@ -1,9 +1,9 @@
-"""Brings the schema up to date, and says so where it is not.
+"""Schema migrations: bring the schema up to date, or report that it is not.
 
-The embedded launcher calls `upgrade`; at scale an operator runs `alembic upgrade head` once, and every
-process calls `require_current` before it serves. Two starts at once are safe: the second waits for the
-first one's lock and then finds nothing to do. Alembic is loaded only to migrate: comparing two revisions
-does not need its 11 MB in every process.
+The embedded launcher calls `upgrade`. At scale, an operator runs `alembic upgrade head` once, and
+every process calls `require_current` before it serves. Two concurrent starts are safe: the second
+waits for the lock of the first and then finds nothing to do. Alembic is loaded only to migrate,
+because comparing two revisions does not need its 11 MB in every process.
 """
 
 import re
@@ -18,25 +18,29 @@ from sqlalchemy import Connection, inspect, text
 from core.db.session import Database
 from core.errors import SchemaOutdated
 
-_LOCK = 0x7065_7265_6E6E  # any constant of ours: "perenn"
+_LOCK = 0x7065_7265_6E6E  # an arbitrary constant of ours: "perenn"
 _FOLDER = Path(__file__).parents[2] / "migrations"
 _REVISION = re.compile(r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE)
 
 
 @cache
 def _revisions() -> dict[str, str | None]:
-    """Every revision in the folder, with the one before it; read as text."""
-    found: dict[str, str | None] = {}
+    """Return every revision in the folder with its predecessor; the files are read as text."""
+    predecessors: dict[str, str | None] = {}
     for path in (_FOLDER / "versions").glob("*.py"):
         fields = {name: value or None for name, value in _REVISION.findall(path.read_text())}
         if fields.get("revision"):
-            found[str(fields["revision"])] = fields.get("down_revision")
-    return found
+            predecessors[str(fields["revision"])] = fields.get("down_revision")
+    return predecessors
 
 
 @cache
 def head() -> str:
-    """The revision that this code needs."""
+    """Return the revision that this code needs.
+
+    Raises:
+        RuntimeError: the folder has no single newest migration.
+    """
     revisions = _revisions()
     heads = sorted(set(revisions) - set(revisions.values()))
     if len(heads) != 1:
@@ -45,7 +49,7 @@ def head() -> str:
 
 
 def current(db: Database) -> str | None:
-    """The revision that the database has; None for an empty one."""
+    """Return the revision of the database, or None for an empty one."""
     with db.engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
@@ -55,13 +59,13 @@ def current(db: Database) -> str | None:
 
 @contextmanager
 def locked(db: Database) -> Iterator[Connection]:
-    """One transaction that no second migration can enter: BEGIN IMMEDIATE, or an advisory lock."""
+    """Open a transaction that excludes a second migration: BEGIN IMMEDIATE, or an advisory lock."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             connection.execution_options(perennial_begin="IMMEDIATE")
         with ExitStack() as stack:
             if db.dialect == "postgresql":
-                from core.db.patience import unbounded  # psycopg: not for SQLite
+                from core.db.patience import unbounded  # psycopg is not needed for SQLite
 
                 stack.enter_context(unbounded(connection))
             stack.enter_context(connection.begin())
@@ -72,7 +76,7 @@ def locked(db: Database) -> Iterator[Connection]:
 
 
 def upgrade(db: Database, revision: str = "head") -> None:
-    """Bring the schema up to `revision`; nothing happens where it is already there."""
+    """Bring the schema up to `revision`; does nothing if it is already there."""
     _migrate(db, "upgrade", revision)
 
 
@@ -94,20 +98,20 @@ def _migrate(db: Database, direction: Literal["upgrade", "downgrade"], revision:
 
 
 def require_current(db: Database) -> None:
-    """Check that the schema is the one this code needs.
+    """Check that the schema is the one that this code needs.
 
     Raises:
-        SchemaOutdated: it is older, missing, or of a newer release.
+        SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    found, needed = current(db), head()
-    if found == needed:
+    revision, needed = current(db), head()
+    if revision == needed:
         return
-    if found is None or found in _revisions():
+    if revision is None or revision in _revisions():
         raise SchemaOutdated(
-            f"The database schema is {found or 'empty'}, this code needs {needed}: "
+            f"The database schema is {revision or 'empty'}, this code needs {needed}: "
             "run `alembic upgrade head` first."
         )
     raise SchemaOutdated(
-        f"The database schema {found} is newer than this code ({needed}): "
+        f"The database schema {revision} is newer than this code ({needed}): "
         "run the release that made it, or a later one, and its `alembic upgrade head`."
     )

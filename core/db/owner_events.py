@@ -1,9 +1,10 @@
-"""What happened to an owner's models, told to whoever follows all of them, and to his webhooks (`core.db.deliveries`):
-changes of jobs, versions and aliases.
+"""Events of an owner's models, for readers that follow all of them and for webhooks
+(`core.db.deliveries`).
 
-A reader goes on after the last id that it has seen, so an id must never appear below one that was read.
-PostgreSQL draws a number when a row is written and shows the row when its transaction commits, in whatever
-order. Therefore the rows are written last in their transaction, one transaction of an owner after the other.
+Events are changes of jobs, versions and aliases. A reader continues after the last id that it has
+seen, so an id must never appear below one that was read. PostgreSQL draws a number when a row is
+written, but shows the row when its transaction commits, in any order. The rows are therefore
+written last in their transaction, and one transaction of an owner after another.
 """
 
 from sqlalchemy import func, select
@@ -20,12 +21,16 @@ from core.protocol.answers.owner_event import AliasMoved, OwnerEventData, OwnerE
 
 _TOLD = "owner events"
 _LOCKS = 0x6F776E65
-"""First half of the advisory locks that are taken here; the second is made of the owner's id."""
+"""First half of the advisory locks taken here; the second half is derived from the owner's id."""
 
 
 def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
-    """A job came into the state that it has now; `data`: of its own event."""
-    made = data.get("version", job.version)
+    """Record that a job has reached its present state.
+
+    Args:
+        data: data of the job's own event.
+    """
+    version = data.get("version", job.version)
     _tell(
         session,
         (job.owner_id, job.model_id, job.id),
@@ -34,7 +39,7 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
             "state": str(job.state),
             "kind": job.kind,
             "task": job.task_number,
-            "version": made,
+            "version": version,
             "outcome": data.get("outcome"),
         },
         now,
@@ -42,13 +47,13 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
     if State(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.of_job(session, job, error["kind"] if error else None, data.get("outcome"), made, now)
+    deliveries.of_job(session, job, error["kind"] if error else None, data.get("outcome"), version, now)
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
         deliveries.of_export(session, job, now)
 
 
 def of_version(session: Session, model: Model, version: Version, now: float) -> None:
-    """A version was published or held."""
+    """Record that a version was published or held."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
@@ -59,20 +64,23 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
 
 
 def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
-    """An alias was moved or deleted."""
+    """Record that an alias was moved or deleted."""
     _tell(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.tell(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write(session: Session) -> None:
-    """Write what was told in this transaction: the last thing before its commit, when it holds all its other locks."""
-    told: list[OwnerEvent] = session.info.pop(_TOLD, [])
-    if told:
+    """Write the recorded events.
+
+    Call this last before the commit, when the transaction holds all its other locks.
+    """
+    recorded: list[OwnerEvent] = session.info.pop(_TOLD, [])
+    if recorded:
         session.flush()
         if session.get_bind().dialect.name == "postgresql":
-            for owner in sorted({event.owner_id for event in told}):
+            for owner in sorted({event.owner_id for event in recorded}):
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
-        session.add_all(told)
+        session.add_all(recorded)
     deliveries.write(session)
 
 

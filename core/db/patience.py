@@ -1,7 +1,8 @@
-"""Connections to PostgreSQL that do not wait for ever for a server that has gone silent.
+"""Connections to PostgreSQL that do not wait for ever for a silent server.
 
-`statement_timeout` is the server's own word: one whose machine hangs, or that is cut off without a word, never says
-it, and libpq then waits without end. Here every wait ends, and closes the connection: its answer could still come.
+`statement_timeout` is enforced by the server itself. If its machine hangs or is cut off, nothing
+arrives, and libpq waits without end. Here every wait ends, and closes the connection, because the
+late response could still arrive on it.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ _INTERVAL_S = 0.1
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection each of whose waits raises `psycopg.OperationalError` after `patience_s` seconds; None: never."""
+    """A connection whose waits raise `psycopg.OperationalError` after `patience_s` seconds.
+
+    There is no limit if it is None.
+    """
 
     patience_s: float | None = 30.0
 
@@ -32,7 +36,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same for an event loop."""
+    """The same as `PatientConnection` for an event loop."""
 
     patience_s = 4.0
 
@@ -47,16 +51,16 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
 
 @contextmanager
 def unbounded(connection: Connection) -> Iterator[None]:
-    """Wait without end for what is done in the block, its COMMIT too: a migration of large tables."""
+    """Wait without limit for statements in the block and its COMMIT, as for a large migration."""
     raw: Any = connection.connection.driver_connection
-    before, raw.patience_s = raw.patience_s, None
+    patience_s, raw.patience_s = raw.patience_s, None
     try:
         yield
     finally:
-        raw.patience_s = before
+        raw.patience_s = patience_s
 
 
 def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Close a connection whose statement is still under way: nobody will read what it answers."""
+    """Close a connection whose statement is still under way, since its response will not be read."""
     if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         connection.pgconn.finish()

@@ -1,4 +1,4 @@
-"""The polled reads of PostgreSQL: a few asynchronous connections with prepared statements, replaced after an outage."""
+"""Polled reads of PostgreSQL by a few asynchronous connections with prepared statements."""
 
 import asyncio
 from typing import Any
@@ -22,31 +22,38 @@ class PostgresqlReader:
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
     async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a statement. Raises: Unavailable."""
+        """Return all rows of a statement.
+
+        Raises:
+            Unavailable: the database does not respond in time.
+        """
         try:
             async with asyncio.timeout(self._timeout_s), self._slots:
                 try:
                     return await self._once(query, values)
                 except psycopg.OperationalError:
-                    # The server restarted: what was idle is broken too.
+                    # The server has restarted, so idle connections are broken too.
                     await self.close()
                     return await self._once(query, values)
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
     async def _once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement on an idle or new connection."""
         connection = self._idle.pop() if self._idle else await self._open()
         try:
             cursor = await connection.execute(query.encode(), values, prepare=True)
             rows = await cursor.fetchall()
-        except BaseException:  # also a cancelled request: its answer may still be on the wire
+        except BaseException:  # also for a cancelled request, whose response may still arrive
             await connection.close()
             raise
         self._idle.append(connection)
         return rows
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        # One that falls silent is given up a little before the read itself: only then is it known to be broken.
+        """Open a connection."""
+        # It gives up on a silent server slightly before the read does, so that it is known to be
+        # broken.
         connection = await PatientAsyncConnection.connect(
             self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
         )
@@ -54,10 +61,10 @@ class PostgresqlReader:
         return connection
 
     async def close(self) -> None:
-        """Close the connections that are idle; the next read opens another."""
+        """Close idle connections; the next read opens another."""
         while self._idle:
             await self._idle.pop().close()
 
     def loads(self, value: Any) -> Any:
-        """The content of a JSON column."""
+        """Return the content of a JSON column, which psycopg has already parsed."""
         return value  # psycopg has read the JSON

@@ -1,4 +1,6 @@
-"""The polled reads of SQLite: one read-only connection on the event loop itself; a read takes some ten microseconds."""
+"""Polled reads of SQLite: one read-only connection on the event loop itself, since a read takes
+some ten microseconds.
+"""
 
 import json
 import sqlite3
@@ -7,21 +9,27 @@ from typing import Any
 from core.db import soundness
 from core.errors import DatabaseCorrupt, Unavailable
 
-_BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
+# in WAL mode, readers do not wait for writers; only the last step of a checkpoint can block
+_BUSY_MS = 250
 
 
 class SqliteReader:
     """One read-only connection; its statement cache keeps the statements prepared."""
 
     mark = "?"
-    stops = "t.stops = 1"  # as its partial index says it
+    stops = "t.stops = 1"  # in the same form as in the partial index
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
     async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a statement. Raises: Unavailable."""
+        """Return all rows of a statement.
+
+        Raises:
+            DatabaseCorrupt: the file is damaged.
+            Unavailable: the database does not respond.
+        """
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -46,5 +54,5 @@ class SqliteReader:
             self._connection = None
 
     def loads(self, value: str | None) -> Any:
-        """The content of a JSON column."""
+        """Return the content of a JSON column."""
         return None if value is None else json.loads(value)

@@ -1,9 +1,9 @@
-"""Which blobs are in use, and the lock that keeps a blob from vanishing while someone names it.
+"""Blobs in use, and the lock that keeps a blob from being deleted while a new row refers to it.
 
-Blobs are shared by digest, so deleting one must not race with a transaction that is about to refer to
-it. Whoever writes a reference holds the lock shared and checks, inside that transaction, that the blob
-is still there; whoever deletes holds it alone and deletes inside the transaction. SQLite's one writer
-at a time is the same lock.
+Blobs are shared by digest, so a deletion must not race with a transaction that is about to refer to
+the blob. A transaction that writes a reference holds the lock shared, and checks that the blob is
+still there. A transaction that deletes holds the lock exclusively and deletes inside the
+transaction. SQLite has one writer at a time, which has the same effect.
 """
 
 from typing import Any
@@ -13,16 +13,16 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.tables import Base, Export, Model, Part, Result, Task
 
-_LOCK = 0x7065_7265_626C  # any constant of ours: "perebl"
+_LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
 def share(session: Session) -> None:
-    """Until the transaction ends no blob is deleted."""
+    """Keep blobs from being deleted until the transaction ends."""
     _lock(session, "pg_advisory_xact_lock_shared")
 
 
 def own(session: Session) -> None:
-    """Until the transaction ends nobody else writes references or deletes blobs."""
+    """Keep others from writing references or deleting blobs until the transaction ends."""
     _lock(session, "pg_advisory_xact_lock")
 
 
@@ -32,6 +32,7 @@ def _lock(session: Session, function: str) -> None:
 
 
 def _uses() -> list[Select[Any]]:
+    """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
         select(Export.sha256),
@@ -50,35 +51,42 @@ def _uses() -> list[Select[Any]]:
 
 
 def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
-    """A part's digest, for queries about one model: an expression, so that no index of digests is used.
+    """Return a part's digest as an expression, so that no index of digests is used.
 
-    A base's blob may be named by the versions of thousands of models; the way over the model's own is short.
+    A base's blob may be part of versions of thousands of models, while the model's own versions are
+    few.
     """
     return digest + ""
 
 
 def used(session: Session, digests: list[str]) -> set[str]:
-    """Those of `digests` (at most some hundreds) that something still refers to.
+    """Return those of `digests` (at most some hundreds) that something still refers to.
 
-    Each is looked up until its first use: a base's blob may have a hundred thousand.
+    Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
     """
     if not digests:
         return set()
-    asked = values(column("sha256", String), name="asked").data([(digest,) for digest in set(digests)]).cte()
-    # Not EXISTS: PostgreSQL may answer that by reading the whole table once.
+    candidates = (
+        values(column("sha256", String), name="asked").data([(digest,) for digest in set(digests)]).cte()
+    )
+    # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [
-        query.where(query.selected_columns[0] == asked.c.sha256).limit(1).scalar_subquery()
+        query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
         for query in _uses()
     ]
     return set(
-        session.execute(select(asked.c.sha256).where(or_(*(one.is_not(None) for one in first)))).scalars()
+        session.execute(
+            select(candidates.c.sha256).where(or_(*(one.is_not(None) for one in first)))
+        ).scalars()
     )
 
 
 def after(session: Session, digest: str, limit: int) -> list[str]:
-    """The next digests in use after `digest`, in order; each of the indexes is read from there on."""
-    found: set[str] = set()
+    """Return the next digests in use after `digest`, in order; each index is read from there on."""
+    digests: set[str] = set()
     for query in _uses():
         column_ = query.selected_columns[0]
-        found.update(session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit)))
-    return sorted(found)[:limit]
+        digests.update(
+            session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))
+        )
+    return sorted(digests)[:limit]

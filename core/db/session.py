@@ -1,8 +1,8 @@
-"""The one door to the database: engines, transactions and the database's own clock.
+"""Access to the database: engines, transactions and the database's own clock.
 
-SQLite runs in WAL mode with the driver's own transactions off; a writer opens with BEGIN IMMEDIATE,
-so two writers queue up instead of failing half-way. Errors do not quote a statement's values: they end in
-logs and in what a job tells its owner.
+SQLite runs in WAL mode with the driver's own transactions off. A writer opens with BEGIN IMMEDIATE,
+so two writers queue up instead of failing half-way. Errors do not quote a statement's values,
+because they end up in logs and in the errors of jobs that owners read.
 """
 
 import sqlite3
@@ -23,13 +23,15 @@ from core.db import owner_events
 BUSY_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_S = 3
 CACHE_KIB = 16 << 10
-"""Pages of SQLite's file that each connection keeps at most. The figures of 1,000 versions lie on 12 MiB."""
+"""Maximum page cache of a SQLite connection in KiB; figures of 1,000 versions occupy 12 MiB."""
 STATEMENT_S = 30.0
 REQUEST_STATEMENT_S = 5.0
-"""Longest statement while a client waits: with what surrounds it (a connection tried, another made, a word said after
-the failure) the answer comes within 15 s."""
+"""Longest statement in seconds while a client waits.
+
+Together with failed attempts to connect and the error itself, the response comes within 15 s.
+"""
 SILENCE_S = 1.0
-"""A server says itself that a statement took too long; one that has not said so after this much more is gone."""
+"""Seconds beyond the statement limit after which a silent server counts as gone."""
 
 _DISK_FULL = "53100"
 
@@ -37,8 +39,11 @@ CLOCK = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "extract(epoch from clock_timestamp())",
 }
-"""Seconds since 1970 by the database's clock, per dialect. `clock_timestamp()` moves inside a
-transaction, `now()` does not; SQLite 3.40 has no `unixepoch('subsec')`."""
+"""SQL for seconds since 1970 by the database's clock, by dialect.
+
+`clock_timestamp()` advances inside a transaction, `now()` does not. SQLite 3.40 has no
+`unixepoch('subsec')`.
+"""
 
 
 class Database:
@@ -46,9 +51,12 @@ class Database:
 
     Args:
         url: `sqlite:///FILE` or `postgresql+psycopg://…`.
-        pool: connections kept open at most (PostgreSQL).
-        statement_s: longest time a statement may take (PostgreSQL); from a server that says nothing at all
-            no answer is awaited much longer, and the connection is closed.
+        pool: maximum number of connections kept open (PostgreSQL).
+        statement_s: longest time of a statement in seconds (PostgreSQL). If the server stays silent
+            much longer, the connection is closed.
+
+    Raises:
+        ValueError: the database is of another kind, or SQLite's is not a file.
     """
 
     def __init__(self, url: str, *, pool: int = 10, statement_s: float = STATEMENT_S) -> None:
@@ -82,31 +90,39 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One writing transaction: committed at the end, rolled back on any exception."""
+        """Open a writing transaction: committed at the end, rolled back on any exception."""
         with Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
-            yield session  # leaving the block by an exception closes, which rolls back
+            yield session  # leaving the block by an exception closes the session, which rolls back
             owner_events.write(session)
             session.commit()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One reading transaction, always rolled back."""
+        """Open a reading transaction, which is always rolled back."""
         with Session(self.engine, expire_on_commit=False, autoflush=False) as session:
             yield session
 
     def now(self, session: Session) -> float:
-        """Seconds since 1970 by the database's clock."""
+        """Return seconds since 1970 by the database's clock."""
         return float(session.execute(text(f"SELECT {CLOCK[self.dialect]}")).scalar_one())
 
     def check(self) -> None:
-        """Raise `sqlalchemy.exc.SQLAlchemyError` when the database does not answer."""
+        """Check that the database responds.
+
+        Raises:
+            sqlalchemy.exc.SQLAlchemyError: it does not.
+        """
         with self.engine.connect() as connection:
             connection.execute(text("SELECT 1"))
 
     def read_row(self) -> None:
-        """Raise `sqlalchemy.exc.SQLAlchemyError` when the database does not answer, or a row of it cannot be read."""
+        """Check that the database responds and a row of it can be read.
+
+        Raises:
+            sqlalchemy.exc.SQLAlchemyError: it does not, or the row cannot be read.
+        """
         with self.engine.connect() as connection:
             connection.execute(text("SELECT version_num FROM alembic_version")).all()
 
@@ -116,7 +132,9 @@ class Database:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether a database error means "not reachable now" rather than "wrong statement"."""
+    """Return True if a database error means that the database is not reachable now, and not that a
+    statement is wrong.
+    """
     if isinstance(error, PoolTimeout):
         return True
     if not isinstance(error, DBAPIError):
@@ -129,7 +147,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a database error says that its disk has no room left."""
+    """Return True if a database error means that its disk is full."""
     original = getattr(error, "orig", None)
     return (
         getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
@@ -138,8 +156,8 @@ def is_full(error: BaseException) -> bool:
 
 
 def _bound_silence(engine: Engine, seconds: float) -> None:
-    """Let no call wait longer for PostgreSQL: libpq itself waits for ever."""
-    from core.db.patience import PatientConnection  # psycopg: not for SQLite
+    """Limit every wait for PostgreSQL, since libpq itself waits for ever."""
+    from core.db.patience import PatientConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
@@ -149,8 +167,11 @@ def _bound_silence(engine: Engine, seconds: float) -> None:
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
-    """Turn a new file to WAL. SQLite does not wait where two connections do so at the same moment: one is
-    told "busy"."""
+    """Switch a new file to WAL mode.
+
+    SQLite does not wait if two connections do so at the same moment: one gets a "busy" error, so
+    retry.
+    """
     give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -165,10 +186,11 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
 def _configure_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # Python's own BEGINs are off; ours follow below
+        connection.isolation_level = None  # turns off Python's own BEGINs; ours follow below
         cursor = connection.cursor()
         _use_wal(cursor)
-        cursor.execute("PRAGMA synchronous=NORMAL")  # WAL: a crash of the machine loses at most the tail
+        # in WAL mode, a crash of the machine loses at most the last transactions
+        cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")

@@ -1,7 +1,8 @@
-"""Damage of a SQLite file, told in words: which table, and what to do.
+"""Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
-A disk or a copy that went wrong leaves a file that opens and answers until a damaged page is read. `read_rows` reads a
-row of each table, which takes no time and finds what no service could start with; `find_damage` reads the whole file.
+A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
+`read_rows` reads a row of each table, which takes no time and finds damage with which no service
+could start; `find_damage` reads the whole file.
 """
 
 import sqlite3
@@ -10,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 MOST = 5
-"""Findings that are told."""
+"""Maximum number of findings that are reported."""
 _CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 DAMAGED = "The service's database is damaged here. Tell its operator: GET /readyz says what, and what to do."
 REMEDY = (
@@ -20,21 +21,27 @@ REMEDY = (
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error, or the one that it wraps, says that a SQLite file is damaged or is none."""
+    """Return True if an error, or the one it wraps, means that a SQLite file is damaged."""
     original = getattr(error, "orig", error)
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
 
 def told(file: Path, found: list[str]) -> str:
-    """One sentence of what was found, and what to do."""
+    """Return a sentence with the findings and the remedy."""
     return f"The database {file} is damaged: {'; '.join(found)}. {REMEDY}"
 
 
 def read_rows(file: Path) -> list[str]:
-    """Read a row of each table; what is damaged there. Empty: nothing, or there is no file yet."""
+    """Read a row of each table, and return the damage found.
+
+    It is empty if there is none, or no file yet.
+
+    Raises:
+        sqlite3.Error: the file cannot be read for another reason.
+    """
     if not file.exists() or not file.stat().st_size:
         return []
-    found: list[str] = []
+    findings: list[str] = []
     try:
         with _opened(file) as connection:
             query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
@@ -45,32 +52,34 @@ def read_rows(file: Path) -> list[str]:
                 except sqlite3.DatabaseError as error:
                     if not is_damage(error):
                         raise
-                    found.append(f"table {name}: {error}")
+                    findings.append(f"table {name}: {error}")
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return [str(error)]
-    return found[:MOST]
+    return findings[:MOST]
 
 
 def find_damage(file: Path) -> list[str]:
-    """Read the whole file by `PRAGMA quick_check`; what is damaged, by table. Takes about a second per GB or two.
+    """Read the whole file by `PRAGMA quick_check`, and return the damage by table.
+
+    This takes about a second per GB or two.
 
     Raises:
-        sqlite3.Error: it cannot be read for another reason.
+        sqlite3.Error: the file cannot be read for another reason.
     """
     try:
         with _opened(file) as connection:
-            found = _checked(connection, "")
-            if not found:
+            findings = _checked(connection, "")
+            if not findings:
                 return []
             names = connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
             ).fetchall()
             by_table = [
-                f"table {name}: {line}" for (name,) in names for line in _checked(connection, name)[:1]
+                f"table {name}: {finding}" for (name,) in names for finding in _checked(connection, name)[:1]
             ]
-            return (by_table or found)[:MOST]
+            return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -78,21 +87,22 @@ def find_damage(file: Path) -> list[str]:
 
 
 def _checked(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return what `quick_check` finds in a table with its indices, or in the whole file."""
-    what = '"' + table.replace('"', '""') + '"' if table else str(MOST)
+    """Return the findings of `quick_check` in a table with its indices, or in the whole file."""
+    argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)
     try:
-        lines = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({what})")]
+        results = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({argument})")]
     except sqlite3.DatabaseError as error:
         if not is_damage(error) or not table:
             raise
         return [str(error)]
-    if lines == ["ok"]:
+    if results == ["ok"]:
         return []
-    return [line for line in "\n".join(lines).splitlines() if not line.startswith("***")] or lines
+    return [result for result in "\n".join(results).splitlines() if not result.startswith("***")] or results
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    """Open the file read-only."""
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
         connection.execute("PRAGMA busy_timeout=5000")
         yield connection

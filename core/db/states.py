@@ -1,7 +1,7 @@
-"""The states of a job and the one table of their transitions.
+"""The states of a job, and the only table of their transitions.
 
-Every change of a job's state goes through `after(state, action)`; there is no other place that knows
-which state follows which.
+Every change of a job's state goes through `after(state, action)`; no other code knows which state
+follows which.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from core.errors import WrongState
 
 
 class State(StrEnum):
-    """Where a job is. `LEASED` states are owned by a worker."""
+    """State of a job; `LEASED` states are owned by a worker."""
 
     QUEUED = "queued"
     VALIDATING = "validating"
@@ -25,17 +25,17 @@ class State(StrEnum):
 
 
 class Action(StrEnum):
-    """What can happen to a job."""
+    """Action on a job."""
 
-    VALIDATE = "validate"  # claimed, archive not decoded yet
-    START = "start"  # claimed with a dataset, or validation done
+    VALIDATE = "validate"  # claimed, and the archive is not decoded yet
+    START = "start"  # claimed with a dataset, or validation is done
     REJECT = "reject"
     PUBLISH = "publish"
     FINISH = "finish"  # the work of a job that makes no version is done
-    FAIL = "fail"  # a data or code error, or attempts used up
-    REQUEUE = "requeue"  # lease expired or attempt died: try again
+    FAIL = "fail"  # an error in data or code, or all attempts used up
+    REQUEUE = "requeue"  # the lease expired or the attempt died: try again
     RELEASE = "release"  # orderly shutdown of the worker
-    STOPPED = "stopped"  # the worker has stopped the child as asked
+    STOPPED = "stopped"  # the worker has stopped the child as requested
     CANCEL = "cancel"
     PAUSE = "pause"
     RESUME = "resume"
@@ -59,13 +59,13 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.VALIDATING, A.PAUSE): S.PAUSING,
     (S.RUNNING, A.PUBLISH): S.SUCCEEDED,
     (S.RUNNING, A.FINISH): S.SUCCEEDED,
-    (S.RUNNING, A.REJECT): S.REJECTED,  # its recipe holds what was found in the batch
+    (S.RUNNING, A.REJECT): S.REJECTED,  # its recipe held the batch because of the findings
     (S.RUNNING, A.FAIL): S.FAILED,
     (S.RUNNING, A.REQUEUE): S.QUEUED,
     (S.RUNNING, A.RELEASE): S.QUEUED,
     (S.RUNNING, A.CANCEL): S.CANCELLING,
     (S.RUNNING, A.PAUSE): S.PAUSING,
-    # A stop that was asked for ends as asked, however the attempt ended.
+    # A requested stop ends as requested, however the attempt ended.
     (S.CANCELLING, A.STOPPED): S.CANCELLED,
     (S.CANCELLING, A.REJECT): S.CANCELLED,
     (S.CANCELLING, A.FAIL): S.CANCELLED,
@@ -81,10 +81,10 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.PAUSED, A.CANCEL): S.CANCELLED,
     (S.FAILED, A.RETRY): S.QUEUED,
     (S.CANCELLED, A.RETRY): S.QUEUED,
-    (S.REJECTED, A.RETRY): S.QUEUED,  # only where a recipe held the batch: see core.requests.retries
+    (S.REJECTED, A.RETRY): S.QUEUED,  # only if a recipe held the batch: see core.requests.retries
 }
 
-# Asking again for what already is (or is under way) changes nothing and is no error.
+# Requesting a state that the job is in, or about to reach, changes nothing and is not an error.
 UNCHANGED: frozenset[tuple[State, Action]] = frozenset(
     {
         (S.CANCELLING, A.CANCEL),
@@ -107,10 +107,10 @@ UNFINISHED = frozenset(State) - TERMINAL
 
 
 def after(state: State | str, action: Action) -> State:
-    """Return the state that follows.
+    """Return the state that follows an action.
 
     Raises:
-        WrongState: the action is not allowed now; `extra["state"]` names the current state.
+        WrongState: the action is not allowed now; `extra["state"]` is the current state.
     """
     state = State(state)
     if (state, action) in UNCHANGED:

@@ -1,7 +1,8 @@
-"""What an owner has in the store, as one figure in his row: a quota is checked without a sum over his tasks.
+"""An owner's stored bytes as one number in the owner's row, so that a quota needs no sum.
 
-Whoever stores bytes for an owner adds them in the same transaction. What is deleted is not taken off: the
-figure is never too low, and `measured` puts it right when it has reached a limit. NULL: not measured yet.
+Bytes are added in the transaction that stores them. Deleted bytes are not subtracted, so the number
+is never too low; `measured` corrects it when it reaches a limit. NULL means that it was not
+measured yet.
 """
 
 from typing import Any
@@ -15,37 +16,47 @@ from core.db.tables import Owner
 
 
 def add(session: Session, owner_id: str, size: int) -> None:
-    """Count `size` bytes, in the transaction that names them; last in it, since it locks the owner's row."""
+    """Count `size` bytes in the transaction that refers to them.
+
+    Call this last, since it locks the owner's row.
+    """
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
 def take(session: Session, owner_id: str, size: int, limit: int) -> bool:
-    """Count `size` bytes unless that would exceed `limit`, or nothing was measured yet; whether it did."""
+    """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
+
+    Return True if counted.
+    """
     fits = update(Owner).where(Owner.id == owner_id, Owner.bytes + size <= limit)
-    found: Any = session.execute(fits.values(bytes=Owner.bytes + size))
-    return bool(found.rowcount)
+    result: Any = session.execute(fits.values(bytes=Owner.bytes + size))
+    return bool(result.rowcount)
 
 
 def outdate(session: Session, owner_id: str) -> None:
-    """Something of the owner's is deleted in this transaction: the next refusal measures again. Last in it, too."""
+    """Mark the number as outdated, since data of the owner is deleted in this transaction.
+
+    The next refusal measures again. Call this last, since it locks the owner's row.
+    """
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
 
 
 def known(session: Session, owner_id: str) -> tuple[int | None, float | None]:
-    """The figure, and when it was measured (database's clock)."""
+    """Return the number of bytes, and the time of its measurement by the database's clock."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()
     return row.bytes, row.bytes_at
 
 
 def measured(db: Database, owner_id: str) -> int:
-    """Sum up what the owner has, and write it down; bytes.
+    """Sum up an owner's stored bytes, record and return them.
 
-    What others add meanwhile is kept. Of two processes that measure at once the first one's figure stands.
+    Bytes that others add meanwhile are kept. If two processes measure at once, the first one's
+    number stands.
     """
     with db.read() as session:
         before, at = known(
             session, owner_id
-        )  # first: what is added during the sum may count twice, never not
+        )  # first: bytes added during the sum may count twice, but never not at all
         total = _sum(session, owner_id)
     with db.write() as session:
         same = Owner.bytes_at.is_(None) if at is None else Owner.bytes_at == at
@@ -56,6 +67,7 @@ def measured(db: Database, owner_id: str) -> int:
 
 
 def _sum(session: Session, owner_id: str) -> int:
-    found = usage.of_owner(session, owner_id)["bytes"]
-    of_models = found["versions"] + found["archives"] + found["datasets"] + found["exports"]
-    return of_models + found["bases"] + found["uploads"]
+    """Return the sum of all stored bytes of an owner."""
+    sums = usage.of_owner(session, owner_id)["bytes"]
+    of_models = sums["versions"] + sums["archives"] + sums["datasets"] + sums["exports"]
+    return of_models + sums["bases"] + sums["uploads"]

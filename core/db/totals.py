@@ -1,10 +1,12 @@
-"""A model's totals, which the next job reads in place of the sums and features of all tasks (`core.work.totals`)."""
+"""A model's totals, which the next job reads in place of the sums and features of all tasks
+(`core.work.totals`).
+"""
 
 from core.db.tables import Model
 
 
 def forget_totals(model: Model) -> set[str]:
-    """Take the totals off a model, in the transaction that deletes anything that they were derived from.
+    """Remove the totals from a model, in the transaction that deletes a source of them.
 
     Returns:
         Their digest, for the caller to delete.

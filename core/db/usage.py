@@ -1,7 +1,8 @@
-"""What models and owners have, in rows and bytes, summed up by the database.
+"""Usage of models and owners in rows and bytes, summed up by the database.
 
-Each blob counts once per model. Of an owner the sums take as long as he has rows, so they are kept in his row,
-`Owner.usage`, with their time, and measured anew by the workers, owner after owner.
+Each blob counts once per model. The sums of an owner take as long as the owner has rows. They are
+therefore stored in `Owner.usage` with their time, and workers measure them again, owner after
+owner.
 """
 
 import time
@@ -16,45 +17,46 @@ from core.db.tables import Base, Export, Job, Model, Owner, Part, Result, Task, 
 from core.protocol.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
 
 FRESH_S = 60.0
-"""Figures of an owner that are older are measured anew."""
+"""Age in seconds above which the figures of an owner are measured again."""
 BUDGET_S = 2.0
-"""A round of measuring begins no other owner after so long."""
+"""Seconds after which a round of measuring begins no other owner."""
 _IN_BYTES = ("traces", "features")
-"""Files of tasks whose size is stored; of others it is that of their images."""
+"""Files of tasks whose size is stored; the size of others is computed from their images."""
 _NO_BYTES: ModelBytes = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
 _Rows = Callable[..., Iterator[Any]]
-"""What a query finds in groups, each a model's id and figures of it."""
+"""Runs a grouped query; each row has a model's id and figures of the model."""
 
 
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
-    """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
+    """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
 
-    Of the bytes, `versions` are what the versions' parts and the totals take, `archives` what waits to be
-    decoded or checked, `datasets` the decoded pixels that are kept, their features and what versions answered on
-    them, and `exports` the downloads that were made.
+    Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
+    decoded or checked; `datasets`, retained pixels with their features and predictions; and
+    `exports`, downloads.
     """
-    some = select(Model.id).where(which)
-    answer: dict[str, ModelCounts] = {}
+    model_ids = select(Model.id).where(which)
+    counts_by_model: dict[str, ModelCounts] = {}
     pixels: dict[str, int] = {}
     for model_id, image, totals in session.execute(
         select(Model.id, Model.image, Model.totals_bytes).where(which)
     ):
         size: ModelBytes = {**_NO_BYTES, "versions": totals or 0}
-        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": size}
+        counts_by_model[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": size}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
     def rows(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
         for row in session.execute(query.group_by(*groups)):
-            if row[0] in answer:  # not made since
+            if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _count(answer, some, rows)
-    _sum_batches(answer, some, rows, pixels)
-    _sum_versions(answer, some, rows)
-    return answer
+    _count(counts_by_model, model_ids, rows)
+    _sum_batches(counts_by_model, model_ids, rows, pixels)
+    _sum_versions(counts_by_model, model_ids, rows)
+    return counts_by_model
 
 
 def _count(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
+    """Count tasks, versions and jobs."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(some))
     for model_id, count in rows(tasks, Task.model_id):
         answer[model_id]["tasks"] = count
@@ -69,14 +71,18 @@ def _count(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> No
 def _sum_batches(
     answer: dict[str, ModelCounts], some: Select[str], rows: _Rows, pixels: Mapping[str, int]
 ) -> None:
-    """Bytes of archives and datasets. pixels: bytes of an image of each model."""
-    own = select(Job.model_id, func.sum(Job.archive_bytes)).where(
+    """Sum up the bytes of archives and datasets.
+
+    Args:
+        pixels: bytes of an image of each model.
+    """
+    job_archives = select(Job.model_id, func.sum(Job.archive_bytes)).where(
         Job.model_id.in_(some), Job.archive_key.is_not(None)
     )
-    for model_id, total in rows(own, Job.model_id):
+    for model_id, total in rows(job_archives, Job.model_id):
         answer[model_id]["bytes"]["archives"] = int(total or 0)
 
-    # Each sum of bytes is over an index of its own.
+    # Each sum of bytes uses an index of its own.
     files: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[bool]]] = {
         "archives": (Task.bytes, Task.archive_key.is_not(None)),
         "train": (Task.n_train, Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)),
@@ -87,8 +93,8 @@ def _sum_batches(
             Task.features_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
         ),
     }
-    for kind, (column, kept) in files.items():
-        of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), kept)
+    for kind, (column, is_retained) in files.items():
+        of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), is_retained)
         for model_id, total in rows(of_tasks, Task.model_id):
             size = answer[model_id]["bytes"]
             if kind == "archives":
@@ -98,7 +104,7 @@ def _sum_batches(
 
 
 def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
-    """Bytes of parts, of downloads, and of answers on held-out images."""
+    """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -112,13 +118,15 @@ def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows
         .where(Version.model_id.in_(some))
         .subquery()
     )
-    answers = (
+    predictions = (
         select(Result.model_id, func.max(Result.answers_bytes).label("bytes"))
         .where(Result.model_id.in_(some), Result.answers.is_not(None))
         .group_by(Result.model_id, Result.answers)
         .subquery()
     )
-    for model_id, total in rows(select(answers.c.model_id, func.sum(answers.c.bytes)), answers.c.model_id):
+    for model_id, total in rows(
+        select(predictions.c.model_id, func.sum(predictions.c.bytes)), predictions.c.model_id
+    ):
         answer[model_id]["bytes"]["datasets"] += int(total)
     for model_id, total in rows(select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id):
         answer[model_id]["bytes"]["versions"] += int(total)
@@ -127,7 +135,10 @@ def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows
 
 
 def of_owner(session: Session, owner_id: str) -> OwnerSums:
-    """The sums over an owner's models, deleted ones too until their files are swept, his bases and uploads."""
+    """Return the sums over an owner's models, bases and uploads.
+
+    Deleted models count until their files are swept.
+    """
     mine = Model.owner_id == owner_id
     models = list(per_model(session, mine).values())
     jobs: dict[str, int] = {}
@@ -141,9 +152,9 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
         .subquery()
     )
     begun = select(func.sum(Upload.offset)).where(Upload.owner_id == owner_id)
-    there = select(func.count()).where(mine, Model.deleted_at.is_(None))
+    existing = select(func.count()).where(mine, Model.deleted_at.is_(None))
     return {
-        "models": session.scalar(there) or 0,
+        "models": session.scalar(existing) or 0,
         "tasks": sum(one["tasks"] for one in models),
         "versions": sum(one["versions"] for one in models),
         "jobs": jobs,
@@ -159,21 +170,23 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
 
 
 def measured(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
-    """Sum up what an owner has and keep it in his row; with `at`, when that was begun (database's clock).
+    """Sum up an owner's usage and store it in the owner's row.
+
+    `at` is the time of the sum by the database's clock.
 
     Args:
-        begun: kept only while `Owner.usage_at` is this; None: only while there are no sums.
+        begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
     """
     with db.read() as session:
-        found: OwnerMeasured = {"at": db.now(session), **of_owner(session, owner_id)}
+        usage: OwnerMeasured = {"at": db.now(session), **of_owner(session, owner_id)}
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
-        session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=found))
-    return found
+        session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=usage))
+    return usage
 
 
 def measure_old(db: Database) -> None:
-    """Measure owners that nobody has begun to measure for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
+    """Measure owners not measured for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
     begun = time.monotonic()
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
@@ -188,7 +201,10 @@ def measure_old(db: Database) -> None:
 
 
 def _begin(db: Database, owner_id: str, at: float | None) -> float | None:
-    """The time that others then see in the owner's row; None when one of them was faster."""
+    """Mark an owner as being measured, and return the time of the mark.
+
+    Return None if another worker was first.
+    """
     with db.write() as session:
         now = db.now(session)
         same = Owner.usage_at.is_(None) if at is None else Owner.usage_at == at

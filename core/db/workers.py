@@ -1,7 +1,7 @@
-"""Reports of workers: the device that each runs jobs on, and which of them has lost it.
+"""Reports of workers: the device that each runs jobs on, and those that have lost it.
 
-Each reports once in `REPORT_S` seconds and counts as there for `SEEN_S`. What is older is kept for a day, to say since
-when there is none.
+Each worker reports every `REPORT_S` seconds, and counts as present for `SEEN_S`. Older reports are
+stored for a day, to show since when there is no worker.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.db.tables import WorkerReport
 
 REPORT_S = 10.0
-"""A sixth of the usual lease: the reports of workers that die young still follow one another closely."""
+"""A sixth of the usual lease, so that reports of short-lived workers also follow closely."""
 SEEN_S = 90.0
 KEPT_S = 86_400.0
 
@@ -22,7 +22,7 @@ Status = Literal["up", "none", "device lost"]
 
 @dataclass(frozen=True)
 class Device:
-    """A device of jobs: cpu or cuda, the number of CUDA devices, and the problem that keeps them from use, if any."""
+    """A device for jobs: cpu or cuda, number of CUDA devices, and any problem with its use."""
 
     kind: str
     gpus: int = 0
@@ -32,10 +32,13 @@ class Device:
 def report(
     session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
 ) -> None:
-    """Note that a worker is there, and forget those that were last seen a day ago, or will be: a clock was put back.
+    """Record that a worker is present, and delete reports that are a day old, or in the future
+    after a clock was set back.
 
     Args:
-        answers_since: since when the database has answered the worker; None: it cannot say.
+        now: seconds since 1970 by the database's clock.
+        answers_since: time since when the database has responded to the worker; None if it does not
+            know.
     """
     off = or_(WorkerReport.seen_at < now - KEPT_S, WorkerReport.seen_at > now + KEPT_S)
     session.execute(delete(WorkerReport).where(off))
@@ -52,7 +55,10 @@ def report(
 
 
 def answers_since(session: Session, seen_from: float, now: float) -> float | None:
-    """Return since when the database has answered, by the workers seen from a time on; None: none of them can say."""
+    """Return the time since when the database has responded, by workers seen from a time on.
+
+    Return None if none knows.
+    """
     reported = select(func.min(WorkerReport.answers_since)).where(
         WorkerReport.seen_at >= seen_from, WorkerReport.answers_since <= now
     )
@@ -60,29 +66,29 @@ def answers_since(session: Session, seen_from: float, now: float) -> float | Non
 
 
 def count(session: Session, now: float) -> dict[tuple[str, str], int]:
-    """Return how many workers are there, by (device, state); state is up or lost."""
+    """Return the number of present workers by (device, state); the state is up or lost."""
     is_lost = WorkerReport.problem.is_not(None)
     query = (
         select(WorkerReport.device, is_lost, func.count())
         .where(WorkerReport.seen_at >= now - SEEN_S)
         .group_by(WorkerReport.device, is_lost)
     )
-    found = {(device, state): 0 for device in ("cpu", "cuda") for state in ("up", "lost")}
-    for device, lost, number in session.execute(query):
-        found[device, "lost" if lost else "up"] = number
-    return found
+    counts = {(device, state): 0 for device in ("cpu", "cuda") for state in ("up", "lost")}
+    for device, has_problem, number in session.execute(query):
+        counts[device, "lost" if has_problem else "up"] = number
+    return counts
 
 
 def status(session: Session, now: float) -> Status:
-    """Return the word for `/readyz`: "device lost" where one of the workers has lost its device."""
-    found = count(session, now)
-    if found["cpu", "lost"] or found["cuda", "lost"]:
+    """Return the status for `/readyz`: "device lost" if a worker has lost its device."""
+    counts = count(session, now)
+    if counts["cpu", "lost"] or counts["cuda", "lost"]:
         return "device lost"
-    return "up" if any(found.values()) else "none"
+    return "up" if any(counts.values()) else "none"
 
 
 def cuda_workers(session: Session) -> list[tuple[int, float]]:
-    """Return (usable CUDA devices, when a worker with so many last reported) of all that reported within a day."""
+    """Return (usable CUDA devices, time of the last such report) of all reports within a day."""
     query = (
         select(WorkerReport.gpus, func.max(WorkerReport.seen_at))
         .where(WorkerReport.device == "cuda", WorkerReport.problem.is_(None))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.ingest import near
-from core.ingest.near import Rows
+from core import near
 from core.ingest.traces import Traces
+from core.near import Rows
 from core.protocol.data_report import ClassCount, DataReport, Near, NearDuplicates, NearEarlier
 
 FEW = 5

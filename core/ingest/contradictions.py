@@ -2,7 +2,7 @@
 
 Equal are images whose decoded pixels are, in the form that the model reads: the same photo saved twice without loss is
 one image, whatever its bytes. They are found by a digest of the pixels; nearly equal ones by the bands of their hashes
-(`core.ingest.near`). Neither compares all images with all.
+(`core.near`). Neither compares all images with all.
 """
 
 import base64
@@ -16,13 +16,13 @@ from itertools import starmap
 import numpy as np
 import numpy.typing as npt
 
+from core import near
 from core.errors import Rejected
-from core.ingest import near
 from core.ingest.equal_images import find_equal
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import show
-from core.ingest.near import Rows
 from core.ingest.traces import Digests, Traces
+from core.near import Rows
 from core.protocol.report import BatchReport, Conflict
 
 DIGEST_BYTES = 16
@@ -159,10 +159,7 @@ def require_none(report: BatchReport) -> None:
     if said is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
-    advice = (
-        "Correct the batch and send it again; to learn it as it is, send it with -o conflicts=keep "
-        "(?conflicts=keep)."
-    )
+    advice = "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
     if tasks:
         named = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {', '.join(map(str, tasks[:5]))}"
         advice += (

@@ -81,7 +81,7 @@ class FirstLook:
             of = f"{self.looked} images looked at" if self.is_sample else f"{self.images} images"
             share = math.ceil(100 * self.unreadable / self.looked) / 100
             remedy = (
-                f" To learn the others, send the batch with -o max_bad={share:g} (?max_bad={share:g})."
+                f" To learn the others, send the batch with ?max_bad={share:g}."
                 if self.unreadable < self.looked
                 else ""
             )

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from core import near
 from core.errors import LabelsInvalid
-from core.ingest import contradictions, near
+from core.ingest import contradictions
 from core.ingest.batch_data import balance, near_duplicates
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding import Decoding

@@ -17,6 +17,7 @@ from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import read_options, write_options
 from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
 from core.protocol.report import EntryReason, FileReason, StoredReading
+from core.steps import as_parameters
 
 __all__ = ["IGNORED", "Layout", "Reading", "arrange"]
 
@@ -123,7 +124,7 @@ def arrange(
         plan.ignored,
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
-        plan.warnings + plan.lost,
+        [as_parameters(text) for text in plan.warnings + plan.lost],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
@@ -139,4 +140,6 @@ def _typed() -> Iterator[None]:
         yield
     except RuleError as error:
         remedies = [{"option": one.option, "value": one.value, "does": one.does} for one in error.remedies]
-        raise _ERRORS[error.kind](str(error), extra={"remedies": remedies} if remedies else None) from error
+        raise _ERRORS[error.kind](
+            as_parameters(str(error)), extra={"remedies": remedies} if remedies else None
+        ) from error

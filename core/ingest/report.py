@@ -83,7 +83,7 @@ def judge(
         raise Rejected(
             f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; the first is "
             f"{show(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or leave them out with "
-            f"-o max_bad={share:g} (?max_bad={share:g}).",
+            f"?max_bad={share:g}.",
             extra=extra,
         )
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))

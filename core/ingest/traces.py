@@ -1,6 +1,6 @@
 """What a task keeps of its images to recognise them by, as one safetensors file.
 
-`train` and `held_out` are uint64 [N, 2] as `core.ingest.near` makes them, in the order of the datasets;
+`train` and `held_out` are uint64 [N, 2] as `core.near` makes them, in the order of the datasets;
 `names` holds the paths of both as JSON, packed; `pixels` uint8 [N, 16] has digests of the decoded pixels, `labels`
 int64 [N] numbers of `classes` (JSON, packed), training part first. Files written by earlier releases lack the last
 three. No image can be made of it. It goes when the task's held-out part goes.
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from core.ingest.near import Hashes, Rows
+from core.near import Hashes, Rows
 
 Digests = npt.NDArray[np.uint8]
 """[N, 16]: of the decoded pixels of images."""

@@ -1,4 +1,4 @@
-"""The versions that a job starts from, as its spec names them: files and manifests, no store."""
+"""The versions that a job starts from, read from files and manifests that its spec names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Which = Literal["parent", "base"]
 
 
 class Ancestors:
-    """`parent`: the version that the task continues. `base`: version 0 of the model. They may be the same."""
+    """The two versions that a job starts from, which may be the same.
+
+    `parent`: the version that the task continues. `base`: version 0 of the model.
+    """
 
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
@@ -27,12 +30,18 @@ class Ancestors:
         self.same = spec.base.version == spec.parent.version
 
     def names(self, classes: list[str]) -> list[str]:
-        """What labels in a dataset file index: the model's classes in the data scenario, else the task's."""
+        """Return the classes that labels in a dataset file index.
+
+        They are the model's classes in the data scenario, else the task's.
+        """
         fixed = self._spec.classes
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
     def manifest(self, which: Which) -> Manifest:
-        """The manifest of a version; in the data scenario it knows the model's classes from version 0 on."""
+        """Return the manifest of the parent or base version.
+
+        In the data scenario it has the model's classes from version 0 on.
+        """
         source = self._version(which)
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
@@ -40,14 +49,14 @@ class Ancestors:
         return manifest
 
     def network(self, which: Which, *, without_classes: bool = False) -> Network:
-        """A version's network on the CPU; `without_classes` without the classes that it answers."""
+        """Return a version's network on the CPU; `without_classes` without its classes."""
         manifest = self.manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load(manifest, self._paths(which))
 
     def answers_of(self, which: Which) -> Predict:
-        """How a version answers as it was deployed: by its own method and state, not by those of this task."""
+        """Return a version's prediction function, with its own method and state."""
         made_by = predicting.method_of(self.manifest(which), self._paths(which), self._device)
         return made_by.predict_logits
 
@@ -56,14 +65,14 @@ class Ancestors:
         return self.manifest(which).divisor
 
     def tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
-        """The tensors of a version's part of a type, {} when it has none."""
+        """Return the tensors of a version's part of a type; an empty dict when it has none."""
         for part in self._version(which).parts:
             if part.type == kind:
                 return load_tensors(part.path)
         return {}
 
     def may_answer(self, which: Which, task: int, names: list[str]) -> bool:
-        """As evaluate.can_answer, from the manifest alone, so that no network is built in vain."""
+        """Apply `evaluate.can_answer` to the manifest alone, without building a network."""
         manifest = self.manifest(which)
         if manifest.scenario == "task":
             return manifest.head_of(task) is not None

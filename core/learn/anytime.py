@@ -1,9 +1,10 @@
-"""Anytime Deployment Performance: how good a model is that is deployed at any moment of its training.
+"""Anytime Deployment Performance (ADP): the accuracy of a model deployed at any step of training.
 
-Whoever deploys at step s takes the state with the best validation so far. A state is validated often at first
-and then every `MAX_GAP` steps; at the Fibonacci numbers the best one is tested, on the new task and on the
-earlier ones (Varno et al. 2020, Learn Faster and Forget Slower, arXiv 2007.01388). Everything here is a pure
-function of step numbers and accuracies; `validation.py` does the measuring.
+A deployment at step s takes the state with the best validation so far. A state is validated often
+at first and then every `MAX_GAP` steps. At the Fibonacci numbers the best one is tested, on the new
+task and on the earlier ones (Varno et al. 2020, Learn Faster and Forget Slower, arXiv 2007.01388).
+Everything here is a pure function of step numbers and accuracies; `validation.py` does the
+measuring.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Sequence
 from core.protocol.figures import Checkpoint
 
 MAX_GAP = 10
-"""Steps between validations, once they have grown to it: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
+"""Largest number of steps between validations: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
 
 Accuracy = dict[str, float]
-"""Accuracy on a task's held-out part by the task's number, which is text as in JSON."""
+"""Accuracy on a task's held-out part by the task's number, as text as in JSON."""
 
 
 def is_validated(step: int) -> bool:
-    """Whether the state after `step` updates is validated: 0, 1, 3, 6, 10, 15, …, 45, 55, 65, 75, …"""
+    """Return true if the state after `step` updates is validated.
+
+    These steps are 0, 1, 3, 6, 10, 15, …, 45, 55, 65, 75, …
+    """
     grown = MAX_GAP * (MAX_GAP + 1) // 2
     if step >= grown:
         return (step - grown) % MAX_GAP == 0
@@ -29,17 +33,17 @@ def is_validated(step: int) -> bool:
 
 
 def is_checkpoint(step: int) -> bool:
-    """Whether ADP has a checkpoint after `step` updates: 0, 1, 2, 3, 5, 8, 13, …
+    """Return true if ADP has a checkpoint after `step` updates: 0, 1, 2, 3, 5, 8, 13, …
 
-    A number n is of Fibonacci's exactly if 5n² + 4 or 5n² - 4 is a square.
+    A number n is a Fibonacci number exactly if 5n² + 4 or 5n² - 4 is a square.
     """
     return _is_square(5 * step * step + 4) or _is_square(5 * step * step - 4)
 
 
 class Curve:
-    """ADP of one run: at each checkpoint, the test accuracy of the state that was the best validated by then.
+    """ADP of one run: at each checkpoint, the test accuracy of the best-validated state so far.
 
-    `points` are in rising `step`. A run that is interrupted has the points up to where it was.
+    `points` are in rising `step`. An interrupted run has the points up to its interruption.
     """
 
     def __init__(self, points: Sequence[Checkpoint] = ()) -> None:
@@ -50,8 +54,12 @@ class Curve:
     ) -> Checkpoint:
         """Add the checkpoint `step` and return its point.
 
-        best_step, validation: of the best-validated state. test: measures that state; only called when it is
-        not the state of the checkpoint before, whose numbers are used again otherwise.
+        Args:
+            step: number of updates so far.
+            best_step: step of the best-validated state.
+            validation: accuracy of that state on validation images.
+            test: measures that state. Only called if it is not the state of the last checkpoint,
+                whose numbers are used again otherwise.
         """
         last = self.points[-1] if self.points else None
         same = last is not None and last.best_step == best_step
@@ -61,9 +69,10 @@ class Curve:
         return point
 
     def mean(self) -> Accuracy:
-        """ADP-mean per task: over the checkpoints from step 1 on, so an average over log time.
+        """Return ADP-mean per task, over the checkpoints from step 1 on: an average over log time.
 
-        Of tasks that were tested at all of them: data may be deleted between an interruption and its end.
+        Only tasks tested at all of them are included: data may be deleted between an interruption
+        and its end.
         """
         points = [point.accuracy for point in self.points if point.step >= 1]
         tasks = set(points[0]).intersection(*points) if points else set()

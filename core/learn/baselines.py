@@ -3,7 +3,8 @@ answers.
 
 `ncm` is the nearest class mean by cosine similarity, `lda` a linear discriminant with a uniform prior and a
 covariance shrunk by OAS (`core/learn/analytic`). Both are made of held-out images alone, five-fold: each
-image is answered by a classifier that was made without its fold. They know no order of tasks. Where they
+image is answered by a classifier that was made without its fold. Near duplicates of a class share a fold: a classifier
+that has seen one frame of a burst knows the others. They know no order of tasks. Where they
 answer better than the version does, its features know the classes and its head does not.
 
 With every class that is learned there is one more to be taken for, so an older version with fewer classes is compared
@@ -24,14 +25,15 @@ from torch.nn import functional
 from core.learn.analytic import discriminant
 from core.learn.analytic.sums import Sums
 from core.learn.networks import Network
-from core.learn.probe import Sample
+from core.learn.probe import Sample, group_samples
 from core.protocol.figures import Baseline, Counts
 
 FOLDS = 5
 FEWEST_IMAGES = 20
 """Images below which nothing is told: one is five points or more."""
 FEWEST_OF_A_CLASS = 2
-"""Images of a class below which it is left out: a class mean without the image needs another."""
+"""Images of a class, near duplicates as one, below which it is left out: a class mean without the image needs another.
+"""
 LEFT_OUT = 0.1
 """Share of the classes that may be left out. The version has to tell all of them apart."""
 WIDEST = 2048
@@ -89,13 +91,14 @@ def baselines(
         parts = [samples[task] for task in group]
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
-        kept = usable(labels, len(network.classes_of(head)))
+        groups = group_samples(parts)
+        kept = usable(labels, len(network.classes_of(head)), groups)
         phi = torch.cat([part.features for part in parts])
         if kept is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
         own.append(torch.cat([right[task][samples[task].rows] for task in group])[kept])
-        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows)
+        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows, groups[kept])
         ncm |= _by_task(answers.ncm, of[kept], group)
         lda |= {} if answers.lda is None else _by_task(answers.lda, of[kept], group)
         if grows and answers.first is not None:
@@ -108,24 +111,47 @@ def baselines(
     return Baselines(_told(ncm, itself), found, later if grows and found is not None else None)
 
 
-def usable(labels: Tensor, classes: int) -> Tensor | None:
+def usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
     """bool [n]: images of the classes that have two or more; None where too many classes have fewer.
 
     Args:
         labels: int64 [n].
         classes: how many the version tells apart.
+        groups: int64 [n], equal numbers of near duplicates, which count as one image of a class; None: there are none.
     """
     if not len(labels):
         return None
-    counts = torch.bincount(labels)
+    counts = torch.bincount(labels[first_of_each(labels, groups)[0]])
     enough = int((counts >= FEWEST_OF_A_CLASS).sum())
     if enough < 2 or enough < (1 - LEFT_OUT) * classes:
         return None
     return (counts >= FEWEST_OF_A_CLASS)[labels]
 
 
-def folds(labels: Tensor) -> Tensor:
-    """int64 [n], 0 to 4: the images of each class in turn, in their order; class c begins with fold c modulo 5."""
+def folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
+    """int64 [n], 0 to 4: the images of each class in turn, in their order; class c begins with fold c modulo 5.
+
+    groups: as of `usable`; near duplicates of a class are in the fold of the first of them.
+    """
+    first, of = first_of_each(labels, groups)
+    return _deal(labels[first])[of]
+
+
+def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows of the first image of each group in each class, rising, and for each image the place of its group there."""
+    alone = torch.arange(len(labels))
+    if groups is None:
+        return alone, alone
+    pairs = torch.stack([groups, labels], 1)
+    kinds, kind = torch.unique(pairs, dim=0, return_inverse=True)
+    first = torch.full((len(kinds),), len(labels)).scatter_reduce_(0, kind, alone, "amin")
+    order = first.argsort()
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    return first[order], place[kind]
+
+
+def _deal(labels: Tensor) -> Tensor:
     order = labels.argsort(stable=True)
     turn = torch.empty_like(labels)
     turn[order] = torch.arange(len(labels))
@@ -134,16 +160,19 @@ def folds(labels: Tensor) -> Tensor:
     return (turn - first[labels] + labels) % FOLDS
 
 
-def five_fold(features: Tensor, labels: Tensor, rows: Tensor | None = None) -> Answers:
+def five_fold(
+    features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
+) -> Answers:
     """Each image answered by the classifiers that were made without its fold.
 
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
         rows: as of `baselines`.
+        groups: as of `usable`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
-    fold = folds(label).to(features.device)
+    fold = folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
     h = features.double()

@@ -1,6 +1,7 @@
-"""Names, scenarios and JSON Schemas of everything a recipe can say, for processes that never import torch.
+"""Catalogue of everything a recipe can contain, for processes that never import torch.
 
-`python -m core.learn.catalogue OUT.json` writes the file, which `core.catalogue` keeps once per code version.
+It has names, scenarios and JSON Schemas. `python -m core.learn.catalogue OUT.json` writes the file,
+which `core.catalogue` caches once per code version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
 
 
 def catalogue() -> dict[str, Any]:
-    """The whole catalogue as JSON values."""
+    """Return the whole catalogue as JSON values."""
     return {
         "methods": {name: _method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
@@ -47,7 +48,7 @@ def catalogue() -> dict[str, Any]:
         "recipe": {
             "schema": Recipe.model_json_schema(),
             "defaults": _default_recipe(),
-            "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
+            "olor": OlorRecipe().model_dump(mode="json"),  # defaults within `optimizer.olor`
             "merge": dict.fromkeys(MergeRecipe.model_fields),
             "rebalance": RebalanceRecipe().model_dump(mode="json"),
         },
@@ -55,7 +56,7 @@ def catalogue() -> dict[str, Any]:
 
 
 def _default_recipe() -> dict[str, Any]:
-    """What an empty patch means."""
+    """Return the recipe that an empty patch stands for."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]
     hyper = method.Hyper().model_dump(mode="json", by_alias=True)
@@ -63,6 +64,7 @@ def _default_recipe() -> dict[str, Any]:
 
 
 def _method(method: type[Method]) -> dict[str, Any]:
+    """Return a method's entry in the catalogue."""
     accepts = method.accepts
     neutral = None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
     return {

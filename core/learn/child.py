@@ -1,4 +1,4 @@
-"""How a job process runs and reports: events as JSON lines on a pipe, of which the last says how it ended."""
+"""Running and reporting of a job process: events as JSON lines on a pipe, the outcome last."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ EXIT_ERROR = 1
 
 
 def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
-    """Do `work` with events to `out_fd`; the exit status. Every failure is an `error` event, see `failures.kind_of`.
+    """Run `work` with events to `out_fd`, and return the exit status.
 
-    before: sees each event first.
+    Every failure becomes an `error` event, see `failures.kind_of`. `before` receives each event
+    first.
     """
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
 
@@ -32,6 +33,7 @@ def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
         try:
             work(emit)
         except BrokenPipeError:
+            # The worker is gone, so no process could receive an error event.
             os._exit(EXIT_ORPHANED)
         except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
             message = (
@@ -46,7 +48,7 @@ def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
 
 
 def _failure(kind: str, message: str, trace: str) -> ErrorEvent:
-    """Return the last event of a run that failed; of one that ran out of memory, with figures."""
+    """Return the last event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
         return ErrorEvent(kind=kind, message=message, traceback=trace)
     figures = measure_memory()

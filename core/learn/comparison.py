@@ -19,6 +19,7 @@ from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
 from core.learn.probe import Probe
 from core.learn.recipe import is_head
+from core.near import Hashes
 
 Report = Callable[[str, dict[str, Any], float | None], None]
 """Called for each compared task, since a pass may take long: metric name, counts, value."""
@@ -76,6 +77,7 @@ def knn_probe(
     own: Dataset | None,
     inputs: Inputs,
     report: Report,
+    hashes: Mapping[int, Hashes | None],
 ) -> dict[str, Any]:
     """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}. `probe` has not
     begun.
@@ -86,15 +88,18 @@ def knn_probe(
         parts: held-out images of each task, or their features by the new version.
         task: number of the new task.
         own: its held-out images, for the older networks; None: it has none.
+        hashes: of the held-out images of each task, by which near duplicates are told.
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
-        correct, total = tasks[str(number)] = probe.task(number, data)
+        correct, total = tasks[str(number)] = probe.task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
     before = {}
     if own is not None:
-        before = {name: Probe(net, 1, inputs).task(task, own) for name, net in older.items()}
+        before = {
+            name: Probe(net, 1, inputs).task(task, own, hashes.get(task)) for name, net in older.items()
+        }
     return {"all": probe.all(), "tasks": tasks, "before": before}
 
 

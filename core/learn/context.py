@@ -59,6 +59,7 @@ class Context:
             worker takes the run for stalled (PERENNIAL_STALL_S).
         folder: for scratch files, which nobody keeps.
         num_images: images in the training part.
+        share: of the recipe's batch size that a step takes of the task's images, in (0, 1].
         num_steps: optimizer steps of the task, over all stages.
         examples: iterates over the training part once, shuffled and unaugmented.
         in_order: the same in the dataset's order.
@@ -85,6 +86,7 @@ class Context:
     alive: Callable[[], None] = lambda: None
     folder: Path = Path()
     num_images: int = 0
+    share: float = 1.0
     num_steps: int = 0
     examples: Callable[[], Iterable[Batch]] = tuple
     in_order: Callable[[], Iterable[Batch]] = tuple

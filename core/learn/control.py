@@ -1,6 +1,6 @@
-"""How whoever holds the control pipe steers a run: a thread reads it, the loop looks at a flag.
+"""Control of a run through a pipe: a thread reads requests, and the loop checks a flag.
 
-A closed pipe means that nobody is there to receive the result: the process ends at once.
+A closed pipe means that no process is left to receive the result: this process ends at once.
 """
 
 from __future__ import annotations
@@ -16,48 +16,51 @@ _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 
 
 class Control(Protocol):
-    """Where the loop gets requests between steps. `pending` is cheap."""
+    """Source of requests that the loop checks between steps. `pending` is cheap to read."""
 
     pending: bool
 
     def take(self) -> ControlRequest | None:
-        """One pending request, which is cleared; None when there is none."""
+        """Return one pending request, and clear it; None when there is none."""
 
 
 class NoControl:
-    """Nothing is ever asked for."""
+    """A control that never has a request."""
 
     pending = False
 
     def take(self) -> ControlRequest | None:
-        """None."""
+        """Return None, since there are no requests."""
         return None
 
 
 class PipeControl:
-    """Requests from a pipe, a byte each. A stop outranks the others and is not forgotten by them."""
+    """A control that reads requests from a pipe, a byte each.
+
+    A stop outranks the others and is never dropped for them.
+    """
 
     def __init__(self, fd: int) -> None:
         self.pending = False
         self._stop = False
         self._wanted: set[ControlRequest] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # the reading thread and `take` change the same fields
         self._fd = fd
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def take(self) -> ControlRequest | None:
-        """One of the requests at hand, and clear it; a stop clears the others too."""
+        """Return one of the pending requests, and clear it; a stop clears the others too."""
         with self._lock:
             if not self.pending:
                 return None
             if self._stop:
                 self._wanted.clear()
-                asked = ControlRequest.STOP
+                next_request = ControlRequest.STOP
             else:
-                asked = next(request for request in _GOES_ON if request in self._wanted)
-                self._wanted.remove(asked)
+                next_request = next(request for request in _GOES_ON if request in self._wanted)
+                self._wanted.remove(next_request)
             self.pending = bool(self._wanted)
-            return asked
+            return next_request
 
     def _read(self) -> None:
         while True:

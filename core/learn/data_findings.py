@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from core.protocol.data_report import DataReport, Finding, Near, NearDuplicates
+from collections.abc import Collection
+
+from core.protocol.data_report import DataReport, Finding, FindingKind, Near, NearDuplicates
 
 CONFLICTS = 0.01
 """Share of images whose pixels have two classes."""
@@ -18,17 +20,22 @@ TAKEN = 0.05
 """Share of a new class that is surely called by another one; below it, nothing is said."""
 
 
-def findings(data: DataReport, train: int, held_out: int) -> list[Finding]:
+def findings(
+    data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
+) -> list[Finding]:
     """The findings of a report, those that hold first.
 
     Args:
         train, held_out: images of the batch.
+        settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")
     found = [_conflicts(data, train + held_out), _suspects(data), _shift(data), _would_say(data), _few(data)]
     if near is not None:
         found += [_leak(near, held_out), _held_out_before(near, train), _within(near, train + held_out)]
-    told = [one for one in found if one is not None]
+    told: list[Finding] = [
+        {**one, "holds": one["holds"] and one["kind"] not in settled} for one in found if one is not None
+    ]
     return sorted(told, key=lambda one: not one["holds"])
 
 

@@ -19,6 +19,7 @@ from core.learn.ancestors import Ancestors
 from core.learn.augment import epoch_seed
 from core.learn.data_findings import findings
 from core.learn.dataset import Dataset
+from core.learn.duplicates import group_alike, read_hashes
 from core.learn.held_out_features import FeatureDataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
@@ -87,7 +88,8 @@ class Looker:
             )
             self.alive()
         held_out = self._held_out(spec.task)
-        found["findings"] = findings(found, len(data), 0 if held_out is None else len(held_out))
+        others = 0 if held_out is None else len(held_out)
+        found["findings"] = findings(found, len(data), others, spec.settled)
         return found
 
     def _parent(self) -> Parent:
@@ -102,7 +104,9 @@ class Looker:
         )
 
     def _suspects(self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator) -> DataReport:
-        found = suspects(seen, data.labels[rows], generator)
+        looks = read_hashes(self.spec.task.traces, "train", data)
+        alike = group_alike([(len(rows), None if looks is None else looks[rows.numpy()])])
+        found = suspects(seen, data.labels[rows], generator, alike)
         paths = _paths(self.spec)
         shown: list[Suspect] = []
         for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in found[:3]), strict=True):

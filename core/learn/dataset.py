@@ -1,8 +1,8 @@
-"""A task's images and labels in memory, and the batches that are taken from them.
+"""A task's images and labels in memory, and the batches made of them.
 
 A dataset file is safetensors with `images` uint8 [N, S, S, C] and `labels` int64 [N]. Images are
-memory-mapped and stay uint8 until a batch is made of them. A small set that nothing augments is converted to
-float32 once.
+memory-mapped and stay uint8 until a batch is made of them. A small set without augmentation is
+converted to float32 once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from core.learn.precision import Inputs
 from core.learn.state import load_tensors
 from core.learn.transfer import free_bytes, send, send_rows
 
-CACHE_BYTES = 256 * 2**20  # float32 copy of a whole set, when nothing augments it
-DEVICE_SHARE = 0.5  # of an accelerator's free memory, which images may take
+CACHE_BYTES = 256 * 2**20  # largest float32 copy of a whole set
+DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
 
 
 class DataError(ValueError):
-    """A dataset file that does not fit the task."""
+    """Raised for a dataset file that does not fit the task."""
 
 
 class Dataset:
-    """images: uint8 [N, S, S, C]. labels: int64 [N], indices into `names`.
+    """Images uint8 [N, S, S, C] with labels int64 [N], which are indices into `names`.
 
-    Raises DataError for anything else.
+    Raises DataError for other tensors.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
@@ -56,13 +56,13 @@ class Dataset:
         return self.labels.shape[0]
 
     def every(self, stride: int) -> Dataset:
-        """Every image, or every second, third …"""
+        """Return the dataset of every image, or every second, third …"""
         if stride == 1:
             return self
         return type(self)(self.images[::stride], self.labels[::stride], self.names)
 
     def targets(self, known: Sequence[str]) -> Tensor:
-        """Labels as rows of a head with the classes `known`, matched by name: int64 [N].
+        """Return labels as rows of a head with the classes `known`, matched by name: int64 [N].
 
         Raises DataError for other names.
         """
@@ -91,19 +91,23 @@ class BatchSource:
         self._task = task
         self.labels = data.targets(known)
         images = data.images
+        # Images on the device need no copy for each batch.
         if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
             images = images.to(device)
         self._images = images
         self._y = self.labels.to(device)
         self._scaled: Tensor | None = None
         if not augment.active and not inputs.has_features and 4 * images.nbytes <= CACHE_BYTES:
-            # Kept as [N, S, S, C]: rows that are picked are then channels_last without a copy.
+            # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
     def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
-        """Return the images `index` int64 [B]; `at`: the same rows on the device, if they are there already.
+        """Return the batch of the images `index` int64 [B].
 
-        `table` [B, columns] drives their augmentation; None: unaugmented.
+        Args:
+            index: rows of the dataset, on the CPU.
+            table: [B, columns], drives their augmentation; None: unaugmented.
+            at: the same rows on the device, if they are there already.
         """
         at = send(index, self._inputs.device) if at is None else at
         if self._scaled is not None:
@@ -112,22 +116,22 @@ class BatchSource:
             x = self._inputs(self._rows(index, at))
         elif self._images.device.type == at.device.type:
             x = self._inputs(self._augment(self._images, at, table))
-        else:  # too large for the device: only what is needed goes there, and is augmented there
+        else:  # too large for the device: send and augment only these rows
             x = self._inputs(self._augment(self._rows(index, at), None, table))
         return self.around(index, x, at)
 
     def around(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
-        """Return the batch of the images `index` int64 [B] with inputs x [B, …] that were made of them."""
+        """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
         at = send(index, self._inputs.device) if at is None else at
         return Batch(x, self._y.index_select(0, at), index, self._task, lambda rows: self._rows(index[rows]))
 
     def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
-        """Batches of up to `size` images: these rows in this order, unaugmented."""
+        """Yield batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.batch(index, None)
 
     def _rows(self, index: Tensor, at: Tensor | None = None) -> Tensor:
-        """Images uint8 [B, S, S, C] on the device."""
+        """Return images uint8 [B, S, S, C] on the device."""
         device = self._inputs.device
         if self._images.device.type != device.type:
             return send_rows(self._images, index, device)
@@ -135,10 +139,14 @@ class BatchSource:
 
 
 def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
-    """(training rows, validation rows), int64 and ascending.
+    """Split rows into (training rows, validation rows), int64 and ascending.
 
-    Stratified; every class keeps at least one training row. labels: int64 [N]. share: of the validation part,
-    0 to 1. order: float [N], which ranks the images of a class.
+    Stratified; every class keeps at least one training row.
+
+    Args:
+        labels: int64 [N].
+        share: of the validation part, 0 to 1.
+        order: float [N], which ranks the images of a class.
     """
     validation: list[Tensor] = []
     for c in labels.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
@@ -146,7 +154,7 @@ def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tenso
         members = members[order[members].argsort(stable=True)]
         n = min(int(members.numel() * share + 0.5), members.numel() - 1)
         validation.append(members[:n])
-    held = torch.cat(validation).sort().values
+    validation_rows = torch.cat(validation).sort().values
     keep = torch.ones(labels.numel(), dtype=torch.bool)
-    keep[held] = False
-    return keep.nonzero().squeeze(1), held
+    keep[validation_rows] = False
+    return keep.nonzero().squeeze(1), validation_rows

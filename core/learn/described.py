@@ -1,4 +1,4 @@
-"""What a result says of its network: enough to build it again, and to know how it was made."""
+"""Description of a learned network in a result: enough to rebuild it, and how it was made."""
 
 from collections.abc import Mapping
 
@@ -17,19 +17,21 @@ def described(
     environment: Environment,
     steps: int,
 ) -> LearnedNetwork:
-    """A learned network without its tensors.
+    """Describe a learned network without its tensors.
 
     Args:
+        network: the network.
+        method: the method that trained it.
         hyper: of the method, without its name.
         normalise: mean and standard deviation of its images.
-        environment: what its numbers depend on besides its inputs.
+        environment: software and hardware that its numbers depend on besides its inputs.
         steps: of the optimizer, so far.
     """
-    told = network.describe()
+    description = network.describe()
     return LearnedNetwork(
         classes=network.classes,
         heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
-        network=None if told is None else NetworkDescription.from_json(told),
+        network=None if description is None else NetworkDescription.from_json(description),
         method=MadeBy(
             name=method.name,
             hyper=dict(hyper),

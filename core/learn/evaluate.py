@@ -1,8 +1,8 @@
-"""Answers of a version on a task's held-out part, and its accuracy as counts.
+"""Predictions of a version on a task's held-out part, and its accuracy as counts.
 
-Evaluation is in eval mode, without augmentation, and in float32 on every device, as predictions are. In the
-task scenario the task names the head; otherwise all known classes compete. A tie goes to the lowest row, so a
-head of zeros predicts its first class.
+Evaluation is in eval mode, without augmentation, and in float32 on every device, as predictions
+are. In the task scenario the task names the head; otherwise all known classes compete. A tie goes
+to the lowest row, so a head of zeros predicts its first class.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from core.learn.precision import Inputs, full_precision
 
 BATCH = 256
 PIXELS = 1 << 20
-"""Pixels of a batch in one channel: batches of large images are smaller, or a pass would take gigabytes."""
+"""Maximum number of pixels in a batch, in one channel.
+
+Batches of large images are smaller, or a pass would take gigabytes.
+"""
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]
 Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
-"""Losses [B] of inputs x and targets y, rows of a head."""
+"""Function that returns losses [B] of inputs x and targets y, rows of a head."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a version says of N images, on the CPU.
+    """Predictions of a version for N images, on the CPU.
 
-    rows: int32 [N], of the head that was asked: indices into `Network.classes_of`. probabilities: float16 [N], that
-    of this row, the softmax of what the method says over the version's temperature. targets: [N], the true rows.
-    leaders: the rows of each image that score higher than all rows before them, ascending, image after image;
-    leader_counts: [N], their numbers. The last leader below row k is the best of the first k classes, which an older
-    version knew. The last three have the smallest integer type that holds the head's rows; None in answers from before
-    they were kept.
+    The last leader below row k is the best of the first k classes, which an older version knew. The
+    last three have the smallest integer type that holds the head's rows; None in older files
+    without them.
+
+    Attributes:
+        rows: int32 [N], predicted rows of the head: indices into `Network.classes_of`.
+        probabilities: float16 [N], of the predicted row, in the softmax of the method's logits over
+            the version's temperature.
+        targets: [N], the true rows.
+        leaders: the rows of each image that score higher than all rows before them, ascending,
+            image after image.
+        leader_counts: [N], number of leaders of each image.
     """
 
     rows: Tensor
@@ -57,38 +66,47 @@ class Answers:
     leader_counts: Tensor | None = None
 
     def right(self, targets: Tensor) -> Tensor:
-        """bool [N]: for which images the row is the target, int64 [N]."""
+        """Return bool [N], true where the predicted row is the target, int64 [N]."""
         return self.rows == targets
 
 
 def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
-    """Whether a version can be measured on a task: it has the task's head, or knows all of its classes."""
+    """Return true if a version can be measured on a task.
+
+    It must have the task's head, or know all of its classes.
+    """
     if network.scenario == "task":
         return task in network.head_classes and set(classes) <= set(network.head_classes[task])
     return bool(classes) and set(classes) <= set(network.classes)
 
 
 def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
-    """bool [N]: for which images of `data` (its `names` are labels) the predicted class is the label."""
+    """Return bool [N], true for images of `data` with a correct prediction.
+
+    `data.names` are class labels.
+    """
     return answers_on_task(network, data, task, predict, inputs)[1]
 
 
 def answers_on_task(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs, temperature: float = 1.0
 ) -> tuple[Answers, Tensor]:
-    """The answers on `data` (its `names` are labels), and bool [N]: which of them are right."""
+    """Return the predictions on `data`, and bool [N], true for correct ones.
+
+    `data.names` are class labels.
+    """
     head = task if network.scenario == "task" else None
     targets = data.targets(network.classes_of(head))
     parts, start = [], 0
-    for said in _said(network, data.images, head, predict, inputs):
-        parts.append(answers_of(said, targets[start : start + len(said)], temperature))
-        start += len(said)
+    for logits in _said(network, data.images, head, predict, inputs):
+        parts.append(answers_of(logits, targets[start : start + len(logits)], temperature))
+        start += len(logits)
     answers = _join(parts, len(network.classes_of(head)))
     return answers, answers.right(targets)
 
 
 def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
-    """Return what logits [N, classes] answer; the probability is that of the softmax of logits / temperature.
+    """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.
     """
@@ -103,14 +121,17 @@ def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
 
 
 def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N], on the CPU."""
+    """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
+
+    Both are on the CPU.
+    """
     row = logits.argmax(1, keepdim=True)
     probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
 def _join(parts: list[Answers], classes: int) -> Answers:
-    """Concatenate answers of one head with so many classes."""
+    """Concatenate predictions of one head with `classes` classes."""
     none = torch.zeros(0, dtype=smallest_integers(classes))
     empty = Answers(torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none)
     listed = [empty, *parts]
@@ -119,22 +140,28 @@ def _join(parts: list[Answers], classes: int) -> Answers:
 
 
 def logits_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Logits:
-    """Return a version's logits on `data` (its `names` are labels), and the right rows."""
+    """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
     head = task if network.scenario == "task" else None
     classes = network.classes_of(head)
-    said = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]
-    return Logits(torch.cat([torch.zeros(0, len(classes)), *said]), data.targets(classes))
+    parts = [part.float().cpu() for part in _said(network, data.images, head, predict, inputs)]
+    return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.targets(classes))
 
 
 def find_leaders(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the columns that score higher than all columns before them, ascending, and their number by row.
+    """Find the columns that score higher than all columns before them, ascending, for each row.
 
-    scores: [B, C]. Returns the columns of all rows one after the other, and counts [B]. `argmax` of the first k columns
-    is the last such column below k: both take the lowest of equal scores.
+    `argmax` of the first k columns is the last such column below k: both take the lowest of equal
+    scores.
+
+    Args:
+        scores: [B, C].
+
+    Returns:
+        The columns of all rows one after the other, and their number by row [B].
     """
     scores = scores.nan_to_num(
         nan=math.inf, posinf=math.inf, neginf=-math.inf
-    )  # argmax takes nan for the greatest
+    )  # argmax treats nan as the greatest value
     leads = torch.ones_like(scores, dtype=torch.bool)
     leads[:, 1:] = scores[:, 1:] > scores.cummax(1).values[:, :-1]
     return leads.nonzero()[:, 1], leads.sum(1)
@@ -148,7 +175,7 @@ def smallest_integers(classes: int) -> torch.dtype:
 
 
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
-    """Mean loss over the images of a held-out part, in eval mode; nan without images."""
+    """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
     targets = data.targets(network.classes_of(head))
     total = torch.zeros((), dtype=torch.float64)
@@ -160,14 +187,14 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
 
 
 def batch_size(images: Tensor) -> int:
-    """Return how many of these images [N, S, S, C], or features [N, D], are measured in one pass."""
+    """Return the number of images [N, S, S, C], or features [N, D], to measure in one pass."""
     if images.dim() == 2:
         return BATCH
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
 def count_correct(data: Dataset, right: Tensor) -> Result:
-    """The mask of `correct_on_task` as counts."""
+    """Count the mask of `correct_on_task`, in total and by class."""
     classes = len(data.names)
     total = torch.bincount(data.labels, minlength=classes).tolist()
     correct = torch.bincount(data.labels[right], minlength=classes).tolist()
@@ -178,18 +205,26 @@ def count_correct(data: Dataset, right: Tensor) -> Result:
 def correct_predictions(
     network: Network, images: Tensor, targets: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Tensor:
-    """bool [N] on the CPU: whether the predicted row of the head is the target, int64 [N].
+    """Return bool [N] on the CPU, true where the predicted row of the head is the target.
 
-    images: uint8 [N, S, S, C]. The network's training modes are as before afterwards.
+    The network's training modes are restored afterwards.
+
+    Args:
+        network: the network.
+        images: uint8 [N, S, S, C].
+        targets: int64 [N].
+        head: the head's task; None for a single head.
+        predict: the prediction function.
+        inputs: conversion of images to inputs.
     """
-    found = [said.argmax(1).cpu() for said in _said(network, images, head, predict, inputs)]
-    return torch.cat(found) == targets if found else torch.zeros(0, dtype=torch.bool)
+    predicted = [logits.argmax(1).cpu() for logits in _said(network, images, head, predict, inputs)]
+    return torch.cat(predicted) == targets if predicted else torch.zeros(0, dtype=torch.bool)
 
 
 def _said(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Iterator[Tensor]:
-    """What the method says of these images, [B, C] of a batch after the other; in eval mode."""
+    """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

@@ -19,6 +19,7 @@ from core.learn.calibration.held_out import Logits, joined, stride_of
 from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
 from core.learn.context import Context
 from core.learn.dataset import Dataset
+from core.learn.duplicates import read_hashes
 from core.learn.evaluate import (
     Answers,
     answers_of,
@@ -34,6 +35,7 @@ from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
 from core.learn.probe import Probe
+from core.near import Hashes
 from core.protocol.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
 from core.protocol.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.protocol.job_result import Measured, MeasuredCell
@@ -122,7 +124,9 @@ class Evaluator:
             self.answers.setdefault(("parent", task), known)
         probe = Probe(network, len(parts), self._inputs)
         own = parts.get(self._number)
-        neighbours = knn_probe(probe, older, seen, self._number, own, self._inputs, self._metric)
+        neighbours = knn_probe(
+            probe, older, seen, self._number, own, self._inputs, self._metric, self._hashes(parts)
+        )
         beside = self._baselines(network, probe, right)
         return Figures(
             drift=drift(network, base),
@@ -137,6 +141,11 @@ class Evaluator:
     def found(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
+
+    def _hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
+        """Of the held-out images of each task."""
+        traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
+        return {task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()}
 
     def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
         """Task → which of the parent's stored answers are right; without tasks whose answers are not stored."""

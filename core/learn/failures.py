@@ -17,12 +17,12 @@ from core.learn.onnx.graph import ExportFailed
 from core.protocol.device_errors import is_device_error
 
 OUT_OF_MEMORY = (
-    # The caching allocator asserts that NVML works before it says that there is no memory.
+    # The caching allocator asserts that NVML works before it reports that memory is exhausted.
     "CUDACachingAllocator.cpp",
     "can't allocate memory",
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
-    # cuBLAS takes its workspace when it is first used: where there is none, it says that it is not initialized.
+    # cuBLAS allocates its workspace on first use: without memory it reports "not initialized".
     "CUBLAS_STATUS_NOT_INITIALIZED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUSOLVER_STATUS_ALLOC_FAILED",
@@ -33,7 +33,7 @@ OUT_OF_MEMORY = (
 
 
 class MemoryFigures(NamedTuple):
-    """Bytes of a process that ran out of memory: the most that it held, and what was free at the end."""
+    """Peak and free memory of a process that ran out of memory, in bytes."""
 
     peak: int
     free: int
@@ -52,9 +52,9 @@ def kind_of(error: Exception) -> str:
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
         return "memory"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors has an error of its own
+    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors raises its own error type
         return "disk"
-    # choose_device raises ValueError, and a torch without CUDA asserts that it has it.
+    # choose_device raises ValueError, and a torch without CUDA raises AssertionError.
     if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(str(error)):
         return "device"
     return "code"
@@ -68,7 +68,7 @@ def measure_memory() -> MemoryFigures:
             unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
             return MemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
         except RuntimeError:
-            pass  # a device that ran out of memory may answer nothing any more: say what the host knows
+            pass  # such a device may no longer respond: use the host's figures
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return MemoryFigures(peak_kib * 1024, _free_host_memory())
 
@@ -79,5 +79,5 @@ def _free_host_memory() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
-    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * found[0] if found else 0
+    kib = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * kib[0] if kib else 0

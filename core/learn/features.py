@@ -1,12 +1,13 @@
-"""Features of a backbone that does not move, computed once instead of in every step.
+"""Features of a backbone that is not trained, computed once instead of in every step.
 
-A recipe asks for it by `features` "cached". In a stage in which only heads learn, one pass over the task's images
-in the dataset's order gives each its features; all epochs learn from these. Images that a method remembers get
-theirs one by one, when they are first drawn, so that they do not depend on which images were drawn beside them.
-Nothing of it is saved: a run that is resumed computes the same bits again.
+A recipe requests this with `features` "cached". In a stage that trains only heads, one pass over
+the task's images in the dataset's order computes their features; all epochs train on these. Images
+that a method remembers get theirs one by one, when they are first drawn, so that they do not depend
+on images drawn with them. No features are saved: a resumed run computes the same bits again.
 
-A step on cached features differs from one on images in the last bits where kernels round otherwise for other
-batch sizes, as they do for batches of a few images. So nothing is cached unless a recipe asks for it.
+A step on cached features differs from one on images in the last bits where kernels round
+differently for other batch sizes, as they do for batches of a few images. So features are cached
+only on request.
 """
 
 from __future__ import annotations
@@ -28,21 +29,25 @@ from core.learn.recipe import is_head
 from core.learn.transfer import send, send_rows
 
 MEMORY_BYTES = 256 << 20
-"""Features up to this size are kept in memory, larger ones in a scratch file that is mapped into it."""
+"""Features up to this size are held in memory, larger ones in a memory-mapped scratch file."""
 FILE_BYTES = 8 << 30
 """Features beyond this size are not cached."""
-BATCH = 32  # images in one pass, at least
+BATCH = 32  # minimum number of images in one pass
 
 
 class CachedSource:
-    """Batches whose `x` are features float32 [B, D], for the rows of a `BatchSource` that are trained on."""
+    """Batches whose `x` are features float32 [B, D], for the training rows of a `BatchSource`."""
 
     def __init__(self, ctx: Context, source: BatchSource, rows: Tensor) -> None:
-        """One pass over `rows`, int64 [n]. Raises OSError when there is no room for the scratch file."""
+        """Compute the features of `rows`, int64 [n], in one pass.
+
+        Raises OSError when there is no room for the scratch file.
+        """
         self.labels = source.labels
         self._source = source
         self._device = ctx.device
-        # Runs of equal length, none of which is a small remainder: kernels for a few images round otherwise.
+        # Runs of equal length, without a small remainder: kernels for a few images round
+        # differently.
         parts = rows.tensor_split(max(1, rows.numel() // BATCH))
         self._table = new_table((len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device)
         with frozen(ctx):
@@ -51,7 +56,10 @@ class CachedSource:
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
     def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
-        """The rows `index` int64 [B]. `table` must be None: cached features are of unaugmented images."""
+        """Return the batch of the rows `index` int64 [B].
+
+        `table` must be None: cached features are of unaugmented images.
+        """
         assert table is None, "cached features are of unaugmented images"
         at = send(index, self._device) if at is None else at
         if self._table.device.type == at.device.type:
@@ -60,7 +68,10 @@ class CachedSource:
 
 
 class StoredFeatures:
-    """Features float32 [B, D] of images that a method remembers, uint8 [B, S, S, C]; each is computed once."""
+    """Features float32 [B, D] of images that a method remembers, uint8 [B, S, S, C].
+
+    Each is computed once, as far as memory allows.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -72,6 +83,7 @@ class StoredFeatures:
             return torch.cat([self._of(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
     def _of(self, image: Tensor) -> Tensor:
+        # Keyed by content, since the rows of a memory change.
         key = hashlib.sha256(image.cpu().contiguous().numpy().tobytes()).digest()
         if key in self._known:
             return self._known[key]
@@ -84,34 +96,35 @@ class StoredFeatures:
 
 @contextmanager
 def frozen(ctx: Context) -> Iterator[None]:
-    """A block without gradients, in eval mode and in the run's number format."""
+    """Run the context without gradients, in eval mode and in the run's number format."""
     with torch.no_grad(), ctx.evaluation(), ctx.autocast():
         yield
 
 
 def new_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
-    """float32 [n, D] of any values: on the device, or in a scratch file in `folder`, which goes with the tensor.
+    """Return an uninitialised float32 [n, D] on the device, or in a scratch file in `folder`.
 
-    Raises OSError when the disk has no room.
+    The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
+    the disk has no room.
     """
     if table_bytes(*size) <= MEMORY_BYTES:
         return torch.empty(size, device=device)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
-        # Room is taken now: a mapped page that the disk cannot hold would end the process.
+        # The space is allocated now: a mapped page that the disk cannot hold would end the process.
         os.posix_fallocate(file.fileno(), 0, table_bytes(*size))
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)
 
 
 def table_bytes(n: int, width: int) -> int:
-    """Bytes of float32 [n, width]."""
+    """Return the size of float32 [n, width], in bytes."""
     return 4 * n * width
 
 
 def obstacle(ctx: Context, method: Method) -> str:
-    """Why the features of this stage cannot be cached, for a person; "" where they can.
+    """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
-    The set S must be selected, and every module in the mode in which it trains.
+    The trainable parameters must be selected, and every module in its training mode.
     """
     if method.no_feature_cache:
         return f"{method.name}: {method.no_feature_cache}"
@@ -133,9 +146,10 @@ def obstacle(ctx: Context, method: Method) -> str:
 
 
 def cached_source(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> CachedSource | None:
-    """The features of the stage where its recipe asks for them and nothing is in the way; the log says which.
+    """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
-    From then on `ctx.inputs_of` gives features of remembered images too, and no longer where None is returned.
+    The log records the decision. From then on `ctx.inputs_of` also returns features for remembered
+    images, or again inputs where None is returned.
     """
     ctx.cached = None
     why_not = obstacle(ctx, method)

@@ -62,6 +62,7 @@ class Feed:
         method: whose hooks run in a step.
         rows: int64 [n], those of the source that are trained on.
         steps: batches of an epoch.
+        size: images of a batch.
         sampler: shuffled, or stratified.
         augmented: whether the source augments.
     """
@@ -70,6 +71,7 @@ class Feed:
     source: Source
     rows: Tensor
     steps: int
+    size: int
     sampler: str
     augmented: bool
 
@@ -85,6 +87,6 @@ class Feed:
     def _order(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
         """Index batches of an epoch. order: float [N], which ranks the source's rows."""
         if self.sampler == "shuffled":
-            return shuffled(order, self.rows, ctx.recipe.batch_size)
+            return shuffled(order, self.rows, self.size)
         seed = epoch_seed(ctx.recipe.seed, ctx.task)
-        return stratified(seed, epoch, self.rows, self.source.labels, ctx.recipe.batch_size, self.steps)
+        return stratified(seed, epoch, self.rows, self.source.labels, self.size, self.steps)

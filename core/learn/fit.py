@@ -1,4 +1,4 @@
-"""Whether a method can train the network that a task starts from."""
+"""Check that a method can train the network that a task starts from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.protocol.job_spec import JobSpec
 
 
 def check_fit(network: Network, method: Method, spec: JobSpec) -> None:
-    """DataError when the method cannot train a network of this architecture or family."""
+    """Raise DataError when the method cannot train a network of this architecture or family."""
     name, version = spec.architecture.name, spec.parent.version
     accepted = method.accepts.architectures
     if accepted is not None and architectures()[name].family not in accepted:

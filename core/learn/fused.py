@@ -1,7 +1,7 @@
-"""A network for prediction alone: batch normalisation within the convolutions before it, and channels_last.
+"""A network for prediction alone: batch norms folded into convolutions, in channels_last.
 
-Both are the same functions in other arithmetic, about twice as fast together on a CPU. Whoever uses them compares the
-answers first.
+Both changes are the same functions in other arithmetic, about twice as fast together on a CPU.
+Callers compare the predictions first.
 """
 
 import copy
@@ -16,11 +16,12 @@ from core.learn.precision import place
 
 
 def fuse_network(network: Network, image: Tensor, task: int | None) -> Network | None:
-    """Return a copy for prediction, or None for a network without batch normalisation right after a convolution.
+    """Return a copy for prediction, or None if no batch norm directly follows a convolution.
 
     Args:
-        image: float32 [1, channels, size, size], which shows what follows what.
-        task: whose head is asked.
+        network: the network to copy.
+        image: float32 [1, channels, size, size], passed once to see the order of layers.
+        task: the head's task; None for a single head.
     """
     fused = copy.deepcopy(network).eval()
     pairs = _find_pairs(fused, image, task)
@@ -30,13 +31,13 @@ def fuse_network(network: Network, image: Tensor, task: int | None) -> Network |
         fused.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
         # timm's normalisation has its dropout and activation as children, in this order.
         fused.set_submodule(norm_name, nn.Sequential(*norm.children()))
-    place(fused, torch.device("cpu"))  # in channels_last
+    place(fused, torch.device("cpu"))  # to channels_last
     return fused if pairs else None
 
 
 def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple[str, str]]:
-    """Names of convolutions, and of the batch normalisations that take what they return."""
-    outputs: dict[int, tuple[str, Tensor]] = {}  # with the tensors, so that no id is used twice
+    """Return pairs of names: a convolution, and the batch norm that reads its output."""
+    outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 
     def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
@@ -48,13 +49,13 @@ def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple
 
         return module.register_forward_hook(hook)
 
-    watched = [
+    handles = [
         watch(name, module)
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d | _BatchNorm)
     ]
     with torch.inference_mode():
         network(image, task)
-    for handle in watched:
+    for handle in handles:
         handle.remove()
     return pairs

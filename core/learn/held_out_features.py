@@ -1,7 +1,8 @@
-"""Features of a version in place of held-out images: each image passes through its network once.
+"""Features in place of held-out images, so that each image passes through the network once.
 
-Logits, answers, the k-NN probe and the discriminants on features all read the same features. Those of a backbone that
-does not move are kept beside the images of each task, so that no pass is needed for earlier tasks.
+Logits, predictions, the k-NN probe and the discriminants on features all read the same features.
+Those of a frozen backbone are stored beside the images of each task, so that no pass is needed for
+earlier tasks.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from core.protocol.job_result import FeaturesFile
 from core.protocol.job_spec import JobSpec
 
 MEMORY_BYTES = 256 << 20
-"""Features beyond this size are not computed in advance: then every reader passes the images itself."""
+"""Limit of features computed in advance; beyond it every reader passes the images itself."""
 
 MOST_FILLED = 8
-"""Earlier tasks whose features one update stores because they are missing: it must not take much longer for it."""
+"""Maximum number of earlier tasks whose missing features one update stores.
+
+A higher number would make the update noticeably slower.
+"""
 NAME = "features"
 
 
 class FeatureDataset(Dataset):
-    """A dataset whose `images` are features float32 [N, D], which a network takes in place of images."""
+    """A dataset of features float32 [N, D] in place of `images`, which networks accept."""
 
     def __init__(self, images: Tensor, labels: Tensor, names: list[str]) -> None:
         self.images = images
@@ -38,10 +42,12 @@ class FeatureDataset(Dataset):
 
 
 class HeldOutFeatures:
-    """Features of held-out images by the backbone that a job starts from and does not move.
+    """Features of held-out images, by the frozen backbone that a job starts from.
 
-    `is_on`: the method of the job and its network allow them. `kept`: task → features float32 [N, D] that earlier
-    updates have stored. `new`: those that this update has computed and that are to be stored.
+    Attributes:
+        is_on: True if the job's method and network allow them.
+        kept: task → features float32 [N, D] that earlier updates have stored.
+        new: task → features that this update has computed, to be stored.
     """
 
     def __init__(self) -> None:
@@ -50,9 +56,10 @@ class HeldOutFeatures:
         self.new: dict[int, Tensor] = {}
 
     def read(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
-        """Read what is stored of held-out parts; what does not fit images or network is left out.
+        """Read the stored features of held-out parts; skip any that do not fit images or network.
 
-        Only of plain networks: the features of others are made by more than the backbone, which names what is stored.
+        Only for plain networks: features of other families depend on more than the backbone, whose
+        identity is the key of stored features.
         """
         self.is_on = network.family == "plain"
         if not self.is_on:
@@ -62,11 +69,13 @@ class HeldOutFeatures:
             if task.features is None or data is None:
                 continue
             rows = load_tensors(task.features)[NAME]
+            # Files of another network or of other images are ignored, not an error: features can be
+            # recomputed.
             if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
                 self.kept[task.number] = rows
 
     def keep(self, seen: Mapping[int, Dataset], own: int) -> None:
-        """Take what was computed in place of images: of the task `own`, and of some that nothing is stored of."""
+        """Collect the computed features to store: of the task `own`, and of tasks without any."""
         computed = [
             task
             for task, data in seen.items()
@@ -80,12 +89,12 @@ class HeldOutFeatures:
     def write(self, folder: Path) -> list[FeaturesFile]:
         """Write `new` to files in `folder/features`, and describe them."""
         (folder / NAME).mkdir(parents=True, exist_ok=True)
-        found = []
+        files = []
         for task, rows in self.new.items():
             name = f"{NAME}/{task}.safetensors"
             save_tensors({NAME: rows}, folder / name)
-            found.append(FeaturesFile(task=task, file=name))
-        return found
+            files.append(FeaturesFile(task=task, file=name))
+        return files
 
 
 def replace_images(
@@ -97,15 +106,19 @@ def replace_images(
 ) -> dict[int, Dataset]:
     """Return held-out parts with the features of `network` in place of their images.
 
-    Parts stay as they are where the network takes no features, and beyond `MEMORY_BYTES` of those that are computed.
+    Parts stay unchanged where the network accepts no features, and beyond `MEMORY_BYTES` of
+    computed ones.
 
     Args:
+        network: the network.
+        parts: task → held-out images.
+        inputs: conversion of images to inputs.
         kept: task → features of this network's backbone, one for each image.
         alive: called after each part that is passed.
     """
     if not network.takes_features:
         return dict(parts)
-    found: dict[int, Dataset] = {}
+    replaced: dict[int, Dataset] = {}
     room = MEMORY_BYTES
     for task, data in parts.items():
         rows = kept.get(task)
@@ -114,5 +127,5 @@ def replace_images(
             rows = features(network, data.images, inputs, head).cpu()
             room -= rows.nbytes
             alive()
-        found[task] = data if rows is None else FeatureDataset(rows, data.labels, data.names)
-    return found
+        replaced[task] = data if rows is None else FeatureDataset(rows, data.labels, data.names)
+    return replaced

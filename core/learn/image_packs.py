@@ -1,15 +1,16 @@
 """Stored images of a method's memory: each image is stored once, in a pack of its task.
 
-A memory (`buffer`, `exemplars`) changes in every version, but most of its images stay. So its own part holds
-no images: for every item it has the row in the pack of the item's task. A pack is a part of its own, such as
-`buffer.images.3`: the different uint8 images [P, S, S, C] of task 3. A later version names the same pack as
-long as the pack has all images of the task that are still remembered. When a task's data is deleted, its
-packs are deleted.
+A memory (`buffer`, `exemplars`) changes in every version, but most of its images stay. So its own
+part has no images: for every item it has the row in the pack of the item's task. A pack is a part
+of its own, such as `buffer.images.3`: the different uint8 images [P, S, S, C] of task 3. A later
+version names the same pack as long as the pack has all images of the task that are still
+remembered. When a task's data is deleted, its packs are deleted.
 
-Images leave a memory in any order, so some rows of a pack are used no longer; older versions still need them.
-A pack is written anew when it has more than `UNUSED_ROWS` unused rows for each used one. So a job fetches at
-most 21 times what its memory holds, and at most one image is rewritten for 20 that left. No more images can
-leave than came: successive versions store at most 1.05 times the images that came.
+Images leave a memory in any order, so some rows of a pack become unused; older versions still need
+them. A pack is rewritten when it has more than `UNUSED_ROWS` unused rows for each used one. So a
+job fetches at most 21 times the size of its memory, and at most one image is rewritten for 20 that
+left. No more images can leave than came: successive versions store at most 1.05 times the images
+that came.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from core.protocol.job_spec import LocalPart
 from core.protocol.manifest import PER_TASK
 
 UNUSED_ROWS = 20
-"""Unused rows that a pack may have for each used one."""
+"""Maximum number of unused rows in a pack for each used one."""
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
 def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
-    """Type → tensors of the state that a version's parts hold; memories with their images uint8 [N, S, S, C].
+    """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
 
-    A memory stored before there were packs holds its images itself.
-    Raises ValueError for a memory without one of its packs.
+    A memory stored before packs existed has its images itself. Raises ValueError for a memory
+    without one of its packs.
     """
     listed = list(parts)
     whole = {part.type: part.path for part in listed if part.name == part.type}
@@ -47,7 +48,7 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
 
 
 def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
-    """Task → images [P, S, S, C] of the packs of one type's memory.
+    """Return task → images [P, S, S, C] of the packs of one type's memory.
 
     The files may vanish once they are opened.
     """
@@ -57,41 +58,42 @@ def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
 
 
 def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
-    """The parts of one type's state: the state itself, then a pack for each task whose images it holds.
+    """Return the parts of one type's state: the state, then a pack for each task with images in it.
 
-    `packs`: the parent's packs by task. One that still serves is used again as it is.
+    `packs`: the parent's packs by task. One that still serves is used again unchanged.
     """
     if IMAGES not in tensors or not len(tensors[IMAGES]):
         return [(kind, kind, tensors)]
     images, tasks = tensors[IMAGES], tensors[TASKS]
     rows = torch.empty_like(tasks)
-    found: list[Part] = []
+    pack_parts: list[Part] = []
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
         pack, rows[items] = _pack(images, items, packs.get(task))
-        found.append((_name(kind, task), kind, {IMAGES: pack}))
-    rest = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
-    return [(kind, kind, {**rest, ROWS: rows}), *found]
+        pack_parts.append((_name(kind, task), kind, {IMAGES: pack}))
+    without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
+    return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
 
 
 def _pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A pack with these items of the memory, the stored one if it serves, and the row in it of each."""
-    wanted = [_digest(images[item]) for item in items.tolist()]
-    used = len(set(wanted))
+    """Return a pack with these items, the stored one if it serves, and each item's row in it."""
+    digests = [_digest(images[item]) for item in items.tolist()]
+    used = len(set(digests))
     if stored is not None:
         row = {_digest(image): at for at, image in enumerate(stored)}
-        if row.keys() >= set(wanted) and len(row) - used <= UNUSED_ROWS * used:
-            return stored, torch.tensor([row[digest] for digest in wanted])
+        # The stored pack serves if it has all images, and not too many unused rows.
+        if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:
+            return stored, torch.tensor([row[digest] for digest in digests])
     row, first = {}, list[int]()
-    for digest, item in zip(wanted, items.tolist(), strict=True):
+    for digest, item in zip(digests, items.tolist(), strict=True):
         if digest not in row:
             row[digest] = len(first)
             first.append(item)
-    return images[first], torch.tensor([row[digest] for digest in wanted])
+    return images[first], torch.tensor([row[digest] for digest in digests])
 
 
 def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a part with the images that it names."""
+    """Return the tensors of a part, with the images that its rows point to."""
     if ROWS not in tensors:
         return tensors
     rows, tasks = tensors.pop(ROWS), tensors[TASKS]

@@ -1,4 +1,4 @@
-"""What a method starts a task from: the state that its parent version left."""
+"""The state that a method starts a task from, left by its parent version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from core.protocol.manifest import FEATURES
 def inherit_state(
     method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
-    """Load the parent's state: all of it for the same method, else the types that the method takes over."""
-    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}  # they only judge what is solved
+    """Load the parent's state: all of it for the same method, else the types that can be inherited.
+
+    Warns if earlier tasks are unprotected because state could not be used.
+    """
+    # features only evaluate the classifier, so their deletion loses no protection
+    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
     parts = image_packs.state_of(parent.parts)
     if before is not None and before.name != method.name:
@@ -24,9 +28,9 @@ def inherit_state(
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}
         values = {kind: named for kind, named in values.items() if kind in method.inherited_state}
         if left or (method.inherited_state and not parts):
-            what = f" ({', '.join(left)} not used)" if left else ""
+            unused = f" ({', '.join(left)} not used)" if left else ""
             warn(
-                f"the method changed from {before.name} to {method.name}{what}: "
+                f"the method changed from {before.name} to {method.name}{unused}: "
                 "earlier tasks are unprotected where nothing was taken over"
             )
         gone &= set(method.inherited_state)

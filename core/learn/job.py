@@ -110,7 +110,7 @@ class _Run:
 
 
 class Job:
-    """One attempt at one task."""
+    """One attempt at one task. `inputs`: with the features of all its images, for benchmarks that learn them often."""
 
     def __init__(
         self,
@@ -119,6 +119,7 @@ class Job:
         control: Control,
         hook: EvaluationHook | None = None,
         ranks: Ranks = ALONE,
+        inputs: KnownFeatures | None = None,
     ) -> None:
         torch.set_num_threads(spec.threads)
         self._spec = spec
@@ -131,7 +132,7 @@ class Job:
         self._devices = [self._device.type]
         self.numerics = Numerics(self._recipe, self._device)
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = KnownFeatures(normalise, spec.image.channels, self._device)
+        self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)

@@ -1,4 +1,7 @@
-"""Answers on held-out parts as files of a result, and as tensors of a snapshot: version → task → `Answers`."""
+"""Predictions on held-out parts, in files of a result and tensors of a snapshot.
+
+In memory they are version → task → `Answers`.
+"""
 
 from __future__ import annotations
 
@@ -16,56 +19,64 @@ from core.protocol.job_result import AnswersFile, Measured
 Kept = Mapping[tuple[Measured, int], Answers]
 _PREFIX = "answers"
 _LATER = ("targets", "leaders", "leader_counts")
-"""Tensors that answers from before lack."""
+"""Tensors that older files lack."""
 
 
 def files(folder: Path, kept: Kept) -> list[AnswersFile]:
-    """Write each to a file in `folder/answers`, and describe them; `core.ingest.answers` reads them.
+    """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
 
-    They are small and many, so nobody waits for the disk: a machine that loses them loses the attempt as well.
+    They are small and many, so they are not synced to disk: a machine that loses them loses the
+    attempt as well.
     """
     (folder / _PREFIX).mkdir(parents=True, exist_ok=True)
-    found = []
-    for (version, task), said in sorted(kept.items(), key=lambda one: one[0]):
+    described = []
+    for (version, task), answers in sorted(kept.items(), key=lambda one: one[0]):
         name = f"{_PREFIX}/{version}.{task}.safetensors"
-        save_file(_tensors(said), folder / name)
-        found.append(AnswersFile(version=version, task=task, file=name))
-    return found
+        save_file(_tensors(answers), folder / name)
+        described.append(AnswersFile(version=version, task=task, file=name))
+    return described
 
 
 def read_file(path: Path) -> Answers:
-    """Read answers that `files` has written, of today or older."""
+    """Read a file that `files` wrote, now or in an older version of the code."""
     tensors = load_tensors(path)
     return Answers(tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER))
 
 
 def to_tensors(kept: Kept) -> dict[str, Tensor]:
-    """The tensors by which a snapshot keeps them."""
-    found: dict[str, Tensor] = {}
-    for (version, task), said in kept.items():
-        found |= {f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _tensors(said).items()}
-    return found
+    """Return predictions as tensors of a snapshot, by name."""
+    tensors: dict[str, Tensor] = {}
+    for (version, task), answers in kept.items():
+        tensors |= {
+            f"{_PREFIX}.{version}.{task}.{name}": tensor for name, tensor in _tensors(answers).items()
+        }
+    return tensors
 
 
 def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers]:
-    """The answers among a snapshot's tensors, which loses them; none in one from before answers were kept."""
-    found: dict[tuple[Measured, int], Answers] = {}
+    """Remove the predictions from a snapshot's tensors, and return them.
+
+    Snapshots from before predictions were stored have none.
+    """
+    answers: dict[tuple[Measured, int], Answers] = {}
+    # A copy of the names: the loop removes entries.
     for version, task in _named(list(tensors)):
         key = f"{_PREFIX}.{version}.{task}"
-        found[version, task] = Answers(
+        answers[version, task] = Answers(
             tensors.pop(f"{key}.rows"),
             tensors.pop(f"{key}.probabilities"),
             *(tensors.pop(f"{key}.{name}", None) for name in _LATER),
         )
-    return found
+    return answers
 
 
 def _tensors(answers: Answers) -> dict[str, Tensor]:
-    """The tensors of an answer by name, without those that it lacks."""
+    """Return the tensors of predictions by name, without those that are None."""
     return {name: tensor for name, tensor in vars(answers).items() if tensor is not None}
 
 
 def _named(names: list[str]) -> Iterator[tuple[Measured, int]]:
+    """Yield the version and task of predictions among tensor names."""
     for version in get_args(Measured):
         for name in names:
             if name.startswith(f"{_PREFIX}.{version}.") and name.endswith(".rows"):

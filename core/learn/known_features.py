@@ -58,12 +58,15 @@ class KnownFeatures(Inputs):
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 if self._bytes >= MEMORY_BYTES:
                     return
-                features = network.features(super().__call__(part), None).float().cpu()
-                for key, row in zip(_keys(part), features, strict=True):
-                    if key not in self._known:
-                        self._known[key] = row
-                        self._bytes += row.nbytes
+                self.add(part, network.features(super().__call__(part), None).float().cpu())
                 alive()
+
+    def add(self, images: Tensor, features: Tensor) -> None:
+        """Take features float32 [N, D] of images uint8 [N, S, S, C]; those that are known stay as they are."""
+        for key, row in zip(_keys(images), features, strict=True):
+            if key not in self._known:
+                self._known[key] = row
+                self._bytes += row.nbytes
 
     def remember_all(
         self, parent: Network, base: Network | None, parts: Iterable[Tensor], alive: Callable[[], None]

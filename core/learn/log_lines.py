@@ -1,6 +1,6 @@
-"""What a job's log says of learning: each phase with its numbers, for a person.
+"""Lines of a job's log about learning: each phase with its numbers, for a person.
 
-Epochs are told by the worker, which has a clock (`core.work.progress`).
+The worker logs epochs, since it has a clock (`core.work.progress`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Temperature
 
 MAX_TASKS = 12
-"""Tasks whose accuracy is told one by one."""
+"""Maximum number of tasks whose accuracy is listed one by one."""
 
 
 INSPECTING = (
@@ -32,18 +32,18 @@ def other_device(before: str, now: str) -> str:
 
 
 def measuring(version: int) -> str:
-    """Before training: what is measured."""
+    """Return the line about measuring the parent version, before training."""
     return f"Measuring version {version}, which the task starts from, on the held-out images of this task."
 
 
 def sharing(shards: int, ranks: int) -> str:
-    """In how many slices each batch is computed, and by how many processes."""
+    """Return the line about the slices of a batch, and the processes that compute them."""
     by = "one after the other" if ranks == 1 else f"on {ranks} processes, each with a device of its own"
     return f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits either way."
 
 
 def training(ctx: Context, loop: Loop) -> str:
-    """What is trained, how, and for how long; or from where on, after a snapshot."""
+    """Return the line about what is trained, how, and for how long; or where a snapshot resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
         return (
@@ -64,15 +64,13 @@ def training(ctx: Context, loop: Loop) -> str:
 
 
 def unfit_snapshot(error: Exception) -> str:
-    """Why a snapshot is of no use."""
-    why = str(error).strip().partition("\n")[0] or type(error).__name__
-    return (
-        f"This version of the code cannot go on from the snapshot, so the task is learned anew: {why[:300]}"
-    )
+    """Return the line with the reason why a snapshot cannot be used."""
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return f"This version of the code cannot go on from the snapshot, so the task is learned anew: {reason[:300]}"
 
 
 def consolidating(loop: Loop) -> str:
-    """After training: what the method does before the version is measured."""
+    """Return the line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."
 
@@ -81,25 +79,25 @@ EVALUATING = "Measuring the new version on the held-out images of every task tha
 
 
 def measured(rows: Sequence[MeasuredCell], task: int) -> str:
-    """The new version's accuracy, by task."""
+    """Return the line with the new version's accuracy, by task."""
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
         return "No task has a held-out image that the new version can answer: its accuracy is not known."
-    told = [f"task {number} {_share(row)}" for number, row in sorted(new.items())]
-    if len(told) <= MAX_TASKS:
-        return f"Accuracy of the new version: {', '.join(told)}."
+    by_task = [f"task {number} {_share(row)}" for number, row in sorted(new.items())]
+    if len(by_task) <= MAX_TASKS:
+        return f"Accuracy of the new version: {', '.join(by_task)}."
     shares = {number: row.correct / row.total for number, row in new.items()}
     worst = min(shares, key=lambda number: shares[number])
-    own = f"task {task} {_share(new[task])}, " if task in new else ""
+    own_task = f"task {task} {_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
     return (
-        f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, "
+        f"Accuracy of the new version: {own_task}{mean:.1%} on average of {len(by_task)} tasks, "
         f"least of task {worst}: {_share(new[worst])}."
     )
 
 
 def nondeterministic(operations: Sequence[str]) -> str:
-    """Operations that have no deterministic kernel on this device."""
+    """Return the line about operations without a deterministic kernel on this device."""
     return (
         f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end with other bits. "
         "The manifest names them too."
@@ -107,7 +105,7 @@ def nondeterministic(operations: Sequence[str]) -> str:
 
 
 def calibrated(temperature: Temperature, calibration: Calibration | None) -> str:
-    """The temperature, where it is from, and how far probabilities are off."""
+    """Return the line with the temperature, its source, and the calibration error."""
     source = {
         "held-out": f"from {temperature.images:,} held-out images" if temperature.images else "",
         "left-out": f"from {temperature.images:,} training images, each left out"
@@ -116,11 +114,11 @@ def calibrated(temperature: Temperature, calibration: Calibration | None) -> str
         "parent": "from its parent",
         "none": "since too few images are held out to measure it",
     }[temperature.source]
-    said = f"The temperature of its probabilities is {temperature.value:.3g}, {source}."
+    sentence = f"The temperature of its probabilities is {temperature.value:.3g}, {source}."
     if calibration is None:
-        return said
+        return sentence
     return (
-        f"{said} They are off by {calibration.error:.3f} (calibration error; 95 %: {calibration.low:.3f} to "
+        f"{sentence} They are off by {calibration.error:.3f} (calibration error; 95 %: {calibration.low:.3f} to "
         f"{calibration.high:.3f}, {calibration.images:,} images)."
     )
 

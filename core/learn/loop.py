@@ -17,6 +17,7 @@ from torch import Tensor
 from core.learn import features, rebalance
 from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_table
+from core.learn.balanced_batches import batch_share
 from core.learn.context import Batch, Context
 from core.learn.control import Control
 from core.learn.dataset import BatchSource, Dataset, split_validation
@@ -93,6 +94,7 @@ class Loop:
         self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
         self._rows, held_back = self._split()
         ctx.num_images = self._rows.numel()
+        ctx.share = batch_share(ctx, method, self._source.labels[self._rows])
         self.schedule = schedule = Schedule.of(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._feed_of_images()
@@ -192,7 +194,8 @@ class Loop:
                 return
             rows = torch.arange(len(pool.labels))
             tuning = rebalance.Rebalance(self.method)
-            self._feed = Feed(tuning, pool, rows, schedule.per_epoch, "stratified", augmented=False)
+            size = ctx.recipe.batch_size
+            self._feed = Feed(tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False)
         self._optimizer = self._make_optimizer(stage)
         while position.epoch < schedule.epochs[stage]:
             self._epoch(stage)
@@ -366,8 +369,9 @@ class Loop:
 
     def _feed_of_images(self) -> Feed:
         """The training part, as the recipe orders and augments it."""
-        augmented, sampler = self.ctx.augment.active, self.ctx.recipe.sampler
-        return Feed(self.method, self._source, self._rows, self.schedule.per_epoch, sampler, augmented)
+        ctx, steps = self.ctx, self.schedule.per_epoch
+        size = math.ceil(ctx.share * ctx.recipe.batch_size)
+        return Feed(self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active)
 
     def _select(self, depth: int) -> None:
         """Only the set S requires gradients; the context names it in the network's order."""

@@ -1,13 +1,14 @@
-"""After training, weights go back on the straight line to the version that the task starts from.
+"""Merging after training: weights move back on a straight line towards the parent version.
 
-θ = (1 - a) θ_start + a θ_trained for parameters that moved and were there before, WiSE-FT (Wortsman et al. 2022,
-arXiv 2109.01903): what was learned before comes back faster than what is new goes. Rows of new classes have no
-start and stay as trained. BatchNorm layers that moved get the mean statistics of the task's images under the
-merged weights. `weight` says a. `within` takes the smallest a of 0, 0.1, … 1 whose validation accuracy is at most
-so far below the best on this grid.
+θ = (1 - a) θ_start + a θ_trained for trained parameters that existed before, WiSE-FT (Wortsman et
+al. 2022, arXiv 2109.01903): earlier knowledge returns faster than new knowledge is lost. Rows of
+new classes have no start and stay as trained. BatchNorm layers that were trained get the mean
+statistics of the task's images under the merged weights. `weight` sets a. `within` takes the
+smallest a of 0, 0.1, … 1 whose validation accuracy is at most so far below the best on this grid.
 
-The order is: train, deploy the best validated state, merge, rebalance, `end_task`. So curvature and chosen images
-are of the merged weights, and so are logits that a method took of the new images (`after_merge`).
+The order is: train, deploy the best validated state, merge, rebalance, `end_task`. So curvature and
+selected images are of the merged weights, and so are logits that a method took of the new images
+(`after_merge`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from core.learn.networks.norms import BatchNorm, estimate_statistics
 
 GRID = tuple(k / 10 for k in range(11))
 NORM_BATCHES = 64
-"""Batches of the training part by which statistics are estimated: with more they hardly change."""
+"""Batches of the training part to estimate statistics from: with more they hardly change."""
 
 
 def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) -> None:
-    """Merge as the recipe says, if it does; log and metric `merge_weight` say a, and what the grid gave.
+    """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
 
-    correct: counts right answers among the `total` images of the validation part, with the network as it is.
+    The metric is `merge_weight`.
+
+    Args:
+        ctx: the training context.
+        method: the method.
+        correct: counts correct predictions on the validation part, with the present network.
+        total: number of images in the validation part.
     """
     rule = ctx.recipe.merge
     if rule is None:
@@ -46,34 +53,38 @@ def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) 
     grid: list[tuple[float, float]] = []
     if rule.within is None:
         assert rule.weight is not None
-        weight, why = rule.weight, "as the recipe says"
+        weight, reason = rule.weight, "as the recipe says"
     else:
         counts = [line.at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[chosen(counts, total, rule.within)]
-        why = f"the least whose validation accuracy is within {rule.within:g} of the best, {max(counts) / total:.3f}"
+        reason = f"the least whose validation accuracy is within {rule.within:g} of the best, {max(counts) / total:.3f}"
     line.go(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
     ctx.log_metric("merge_weight", weight, {"grid": points})
-    ctx.log(f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, {why}.")
+    ctx.log(f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, {reason}.")
 
 
 def chosen(correct: Sequence[int], total: int, within: float) -> int:
-    """The first place whose count is at most `within` · total below the greatest. total: images counted."""
-    # A count is an integer, so a billionth of an image only undoes rounding.
-    least = max(correct) - within * total - 1e-9
-    return next(place for place, count in enumerate(correct) if count >= least)
+    """Return the first index whose count is at most `within` · total below the greatest.
+
+    total: number of images counted.
+    """
+    # A count is an integer, so a billionth of an image only cancels rounding errors.
+    minimum = max(correct) - within * total - 1e-9
+    return next(place for place, count in enumerate(correct) if count >= minimum)
 
 
 class Line:
-    """The weights between the task's start and the network as it was trained."""
+    """The straight line of weights between the task's start and the trained network."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._trained = {name: p.detach().clone() for name, p in ctx.trainable.items()}
         start = ctx.weights_at("update_start")
+        # A head without rows at the start has no starting point.
         self._start = {
             name: start[name].to(p)
             for name, p in self._trained.items()
@@ -90,18 +101,19 @@ class Line:
         ]
 
     def go(self, weight: float) -> None:
-        """Put the network at a = weight; at 1 it is what was trained, bit for bit."""
+        """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
         with torch.no_grad():
             for name, value in on_the_line(self._trained, self._start, 1 - weight).items():
                 self._ctx.trainable[name].copy_(value)
             for norm, buffers in zip(self._norms, self._statistics, strict=True):
                 for name, buffer in norm.named_buffers():
                     buffer.copy_(buffers[name])
+        # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
             estimate_statistics(self._ctx.network, self._norms, self._inputs())
 
     def at(self, weight: float, count: Callable[[], int]) -> int:
-        """What `count` says there."""
+        """Set the network to a = weight, and return the result of `count`."""
         self.go(weight)
         return count()
 

@@ -124,6 +124,7 @@ class Method:
         frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
             parent has them.
         predicts_with: types of state that `predict_logits` reads.
+        replays: whether each step also trains on remembered images.
         remembers: type of state with images of earlier tasks, from which a recipe's `rebalance` draws; None:
             `no_rebalance` says why it does not work.
         no_merge: why a recipe's `merge` does not work; "" where it does.
@@ -161,6 +162,7 @@ class Method:
     predicts_with: ClassVar[tuple[str, ...]] = ()
     inference: ClassVar[str | None] = None
     remembers: ClassVar[str | None] = None
+    replays: ClassVar[bool] = False
     no_rebalance: ClassVar[str] = (
         "it keeps no images, and from new ones alone a head learns nothing of earlier classes"
     )

@@ -1,9 +1,9 @@
-"""Whether two samples come from one distribution: the squared maximum mean discrepancy, and its permutation test.
+"""Two-sample test by the squared maximum mean discrepancy (MMD), with permutations.
 
-Gretton et al. 2012 (JMLR 13): MMD²_u = mean of k over pairs of x + mean over pairs of y − 2 · mean over pairs
-(x, y), the unbiased estimate, with k(a, b) = exp(−‖a − b‖² / 2σ²) and σ² half the median of all squared
-distances. Under the null every split of the pooled sample is as probable, so p = (1 + #{as large}) / (1 +
-permutations) is valid at any size.
+Gretton et al. 2012 (JMLR 13): MMD²_u = mean of k over pairs of x + mean over pairs of y − 2 · mean
+over pairs (x, y), the unbiased estimate, with k(a, b) = exp(−‖a − b‖² / 2σ²) and σ² half the median
+of all squared distances. Under the null hypothesis every split of the pooled sample is equally
+probable, so p = (1 + #{as large}) / (1 + permutations) is valid at any size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PERMUTATIONS = 500
 
 
 class Discrepancy(NamedTuple):
-    """The estimate, which may be below 0, and its p."""
+    """The estimate, which may be below 0, and its p-value."""
 
     mmd2: float
     p: float
@@ -26,12 +26,13 @@ class Discrepancy(NamedTuple):
 def discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
 ) -> Discrepancy:
-    """Compare two samples.
+    """Compare two samples by MMD² and its permutation test.
 
     Args:
         x: float [m, D], m ≥ 2.
         y: float [n, D], n ≥ 2.
-        generator: of the CPU; draws the permutations.
+        generator: on the CPU; draws the permutations.
+        permutations: number of random splits.
     """
     pooled = torch.cat([x, y]).double().cpu()
     kernel = gaussian(pooled)
@@ -40,24 +41,29 @@ def discrepancy(
     first[:m, 0] = 1
     for column in range(1, permutations + 1):
         first[torch.randperm(total, generator=generator)[:m], column] = 1
-    found = _estimates(kernel, first, m)
-    # What differs by rounding alone is as large.
-    as_large = int((found[1:] >= found[0] - 1e-12).sum())
-    return Discrepancy(float(found[0]), (1 + as_large) / (1 + permutations))
+    estimates = _estimates(kernel, first, m)
+    # A difference by rounding alone counts as equally large.
+    as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
+    return Discrepancy(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 
 def gaussian(points: Tensor) -> Tensor:
-    """The kernel of all pairs, float64 [N, N], with zeros on its diagonal."""
+    """Return the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
+    # Centred points lose fewer digits in the difference of products below.
     points = points - points.mean(0)
     square = points.square().sum(1)
     distance = (square[:, None] + square - 2 * points @ points.T).clamp_(min=0)
     apart = distance[torch.triu(torch.ones_like(distance, dtype=torch.bool), 1)]
+    # Where most points are equal the median is 0: any positive scale will do.
     median = float(apart.median()) or 1.0
     return torch.exp(-distance / median).fill_diagonal_(0)
 
 
 def _estimates(kernel: Tensor, first: Tensor, m: int) -> Tensor:
-    """MMD²_u of each split; column s of `first` has ones for the m rows of the first sample."""
+    """Return MMD²_u of each split.
+
+    Column s of `first` has ones for the m rows of the first sample.
+    """
     n = len(kernel) - m
     reach = kernel @ first
     xx = (reach * first).sum(0)

@@ -1,9 +1,10 @@
-"""Number formats and kernels of a job: what its recipe asks for, on the device that it has.
+"""Number formats and kernels of a job, as its recipe requests for its device.
 
-On a CPU nothing is set: with a fixed number of threads its kernels give the same bits each time. On CUDA, TF32 is off
-for the whole job, since a recipe's "float32" means all 23 bits, backward passes and consolidation included; training
-in bfloat16 is the fast way. With `deterministic`, kernels that add in no fixed order are left out where there are
-others, so that a job that is resumed on the same kind of GPU ends with the same bits.
+On a CPU nothing is set: with a fixed number of threads its kernels give the same bits each time. On
+CUDA, TF32 is off for the whole job, since a recipe's "float32" means all 23 bits, backward passes
+and consolidation included; training in bfloat16 is the fast way. With `deterministic`, kernels that
+add in no fixed order are avoided where there are others. A job that is resumed on the same kind of
+GPU then ends with the same bits.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class Numerics:
 
     Attributes:
         format: of forward passes in training; evaluation is in float32.
-        deterministic: as the recipe says.
-        operations: names of operations that ran without a deterministic kernel, in the order in which they first did.
+        deterministic: as in the recipe.
+        operations: names of operations that ran without a deterministic kernel, in the order of
+            their first run.
     """
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
@@ -43,7 +45,7 @@ class Numerics:
         self._device = device
 
     def warnings(self) -> Iterator[str]:
-        """Warnings for a person before the job begins."""
+        """Yield warnings for a person before the job begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
                 'this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "bfloat16" is slower '
@@ -51,7 +53,7 @@ class Numerics:
             )
 
     def remarks(self) -> Iterator[str]:
-        """Sentences for the job's log, where the job does not run as it would by default on a CPU."""
+        """Yield lines for the job's log, where the job differs from the default on a CPU."""
         if self.format == "bfloat16":
             yield "Forward passes of training are in bfloat16; weights, sums and all evaluation are in float32."
         if not self.deterministic and self._device.type == "cuda":
@@ -64,7 +66,7 @@ class Numerics:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Set the process's flags for the job, and put them back afterwards."""
+        """Set the process's flags for the job, and restore them afterwards."""
         if self._device.type != "cuda":
             yield
             return
@@ -78,7 +80,7 @@ class Numerics:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Record torch's warnings of operations without a deterministic kernel; all others are shown as before."""
+        """Record torch's warnings of operations without a deterministic kernel; show all others."""
         with warnings.catch_warnings():
             show = warnings.showwarning
 
@@ -90,13 +92,16 @@ class Numerics:
                     self.operations.append(name)
 
             warnings.showwarning = record
-            # Each job of a process names its operations, also those that an earlier one has named.
+            # Python shows a warning once per process, but each job must record its operations.
             warnings.filterwarnings("always", message=".*determinis")
             yield
 
 
 def operation_of(warning: str) -> str | None:
-    """Return the operation that torch warns of for want of a deterministic kernel; None for any other warning."""
+    """Return the operation that torch reports as without a deterministic kernel.
+
+    Returns None for any other warning.
+    """
     match = _NO_FIXED_ORDER.fullmatch(warning)
     if match is not None:
         return match["name"]
@@ -105,10 +110,11 @@ def operation_of(warning: str) -> str | None:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Deterministic kernels where there are any, and a warning where there are none.
+    """Use deterministic kernels where there are any, and warn where there are none.
 
-    Memory is not filled with NaN before its first use, which torch does in this mode to find mistakes and which
-    costs time. Flash and memory-efficient attention add gradients in no fixed order: attention is multiplied out.
+    torch also fills new memory with NaN in this mode, to find mistakes; that costs time and is
+    switched off. Flash and memory-efficient attention add gradients in no fixed order: attention is
+    multiplied out.
     """
     enabled, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
@@ -127,7 +133,7 @@ def _deterministic() -> Iterator[None]:
 
 @contextmanager
 def _cudnn(deterministic: bool) -> Iterator[None]:
-    """Convolutions by kernels that give the same bits each time, or by the fastest of those that were tried."""
+    """Choose convolution kernels that give the same bits each time, or the fastest ones tried."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
     cudnn.deterministic, cudnn.benchmark = deterministic, not deterministic

@@ -1,7 +1,8 @@
-"""The folders that a job leaves: snapshots to go on from, the best state so far, and the result.
+"""Folders that a job writes: snapshots to resume from, the best state so far, and the result.
 
-A snapshot is written beside its place and renamed, so that a folder by its final name is whole. A best state and
-a result are tensors (one safetensors file per part) and `result.json`; an event says when one is whole.
+A snapshot is written beside its place and renamed, so that a folder under its final name is
+complete. A best state and a result are tensors (one safetensors file per part) and `result.json`;
+an event announces when one is complete.
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ SNAPSHOT_JSON = "snapshot.json"
 SNAPSHOT_TENSORS = "tensors.safetensors"
 
 Part = tuple[str, str, Mapping[str, Tensor]]
-"""Name, type, tensors."""
+"""A part to write: name, type, tensors."""
 
 
 def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
-    """A snapshot that `write_snapshot` has written. Raises ValueError for one of another format."""
+    """Read a snapshot of `write_snapshot`. Raises ValueError for one of another format."""
     document = SnapshotDocument.from_json(json.loads((folder / SNAPSHOT_JSON).read_text()))
     return load_tensors(folder / SNAPSHOT_TENSORS), document
 
 
 def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument) -> Path:
-    """Write a snapshot to a folder in `out`; returns the folder."""
+    """Write a snapshot to a folder in `out`; return the folder."""
     final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(final, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
     _write_json(temporary / SNAPSHOT_JSON, document)
+    # On disk before the rename: after a power loss a folder under its final name must be complete.
     sync(temporary)
     temporary.rename(final)
     sync(out)
@@ -56,9 +58,17 @@ def write_parts(
     document: LearnedNetwork,
     write_beside: Callable[[Path], Mapping[str, object]] = lambda folder: {},
 ) -> Path:
-    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder.
+    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`.
 
-    write_beside: writes further files to the folder, and returns the fields of the document that list them.
+    Returns the folder.
+
+    Args:
+        out: the job's folder.
+        name: name of the new folder, which replaces an old one.
+        parts: name, type and tensors of each part.
+        document: the fields of the result.
+        write_beside: writes further files to the folder, and returns the fields of the document
+            that list them.
     """
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -67,16 +77,16 @@ def write_parts(
     for part, kind, tensors in parts:
         save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
         listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
-    told: dict[str, object] = {"parts": listed}
-    told |= write_beside(folder)
-    _write_json(folder / "result.json", document.model_copy(update=told))
+    fields: dict[str, object] = {"parts": listed}
+    fields |= write_beside(folder)
+    _write_json(folder / "result.json", document.model_copy(update=fields))
     sync(folder / "parts")
     sync(folder)
     return folder
 
 
 def environment(device: torch.device, numerics: Numerics) -> Environment:
-    """Conditions besides its inputs that the numbers of a run depend on."""
+    """Return the software and hardware that the numbers of a run depend on besides its inputs."""
     return Environment(
         torch=torch.__version__,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
@@ -89,6 +99,7 @@ def environment(device: torch.device, numerics: Numerics) -> Environment:
 
 
 def _write_json(path: Path, document: Document) -> None:
+    """Write a document as JSON and wait until it is on disk."""
     with path.open("w", encoding="utf-8") as file:
         json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
         file.flush()

@@ -1,8 +1,8 @@
-"""Where and in which number format a network runs: device, autocast, memory layout, input scaling.
+"""Device, number format, memory layout and input scaling of a network.
 
-Where a recipe does not say otherwise, a CPU trains in float32 and CUDA in bfloat16 autocast, without a gradient
-scaler. Evaluation is in float32 on both. Networks with convolutions use channels_last on both: 1.2 times faster on a
-CPU, and no stored byte changes.
+By default a CPU trains in float32 and CUDA in bfloat16 autocast, without a gradient scaler.
+Evaluation is in float32 on both. Networks with convolutions use channels_last on both: 1.2 times
+faster on a CPU, and no stored byte changes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
+    """Return the device for `auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
 
-    Raises ValueError when a CUDA device is asked for by name and there is none.
+    Raises ValueError when a CUDA device is requested by name and there is none.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,13 +46,16 @@ def choose_format(precision: Precision, device: torch.device) -> Format:
 
 
 def has_fast_bfloat16() -> bool:
-    """Return True if this CPU multiplies bfloat16 in hardware, by avx512_bf16 or AMX; without, it is slower."""
+    """Return True if this CPU multiplies bfloat16 in hardware, by avx512_bf16 or AMX.
+
+    Otherwise bfloat16 is slower than float32.
+    """
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def autocast(device: torch.device, precision: Precision = "auto") -> AbstractContextManager[object]:
-    """Forward passes of training in the format that `precision` means on the device."""
+    """Return a context for forward passes of training, in the format that `precision` means."""
     if choose_format(precision, device) == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
@@ -60,11 +63,12 @@ def autocast(device: torch.device, precision: Precision = "auto") -> AbstractCon
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Compute float32 products in full precision inside the block: neither TF32 nor autocast.
+    """Compute float32 products in full precision inside the context: neither TF32 nor autocast.
 
-    All evaluation and all sums that outlive a step run inside it. cuDNN's convolutions use TF32 by default, with
-    10 bits of mantissa in place of 23, and a version would be measured with other numbers than it answers with on
-    a CPU. float64 does not change, nor does a CPU outside autocast.
+    All evaluation and all sums that outlive a step run inside it. cuDNN's convolutions use TF32 by
+    default, with 10 bits of mantissa in place of 23. A version would then be measured with other
+    numbers than it predicts with on a CPU. float64 does not change, nor does a CPU outside
+    autocast.
     """
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
@@ -84,9 +88,10 @@ def place(network: nn.Module, device: torch.device) -> None:
 
 
 class Inputs:
-    """Turns uint8 images [N, S, S, C] into network inputs [N, C, S, S]: (v / 255 - mean) / std.
+    """Conversion of uint8 images [N, S, S, C] to inputs [N, C, S, S]: (v / 255 - mean) / std.
 
     `normalise` is in units of v / 255; None means a mean of 0.5 and a standard deviation of 0.25.
+    Raises ValueError for another number of channels, or a deviation that is not positive.
     """
 
     def __init__(self, normalise: Normalisation | None, channels: int, device: torch.device) -> None:
@@ -105,11 +110,11 @@ class Inputs:
 
     @property
     def has_features(self) -> bool:
-        """True where some images are answered by their features (`core/learn/known_features.py`)."""
+        """True if stored features replace some images (`core/learn/known_features.py`)."""
         return False
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return inputs of images; features [N, D] in place of images as they are, on the device."""
+        """Return inputs of images; features [N, D] in place of images unchanged, on the device."""
         if images.dim() == 2:
             return images.to(self.device)
         x = images.to(self.device, torch.float32, non_blocking=True)

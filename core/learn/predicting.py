@@ -1,9 +1,9 @@
-"""A stored version as a network and a method again, and what they say about images.
+"""Loading of a stored version as a network and a method, and its predictions.
 
-The manifest names architecture, scenario, heads, the method and what it made of the network; the parts hold
-the tensors. Loading is strict: a version is rebuilt exactly or not at all. Version 0 has no trained head: its
-weights come from the seed in its manifest, from an uploaded base, or from another version's backbone. A
-version answers as its method does, the same way in which it was measured.
+The manifest names architecture, scenario, heads, the method and its changes of the network; the
+parts have the tensors. Loading is strict: a version is rebuilt exactly or not at all. Version 0 has
+no trained head: its weights come from the seed in its manifest, from an uploaded base, or from
+another version's backbone. A version predicts through its method, exactly as it was measured.
 """
 
 from __future__ import annotations
@@ -32,12 +32,18 @@ BASE_PART = "base"
 
 
 def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
-    """The version's network in eval mode, on the CPU, in float32.
+    """Load the version's network in eval mode, on the CPU, in float32.
 
-    `part_paths`: part name to a safetensors file; parts that are not the network's (a method's buffer or
-    curvature) are left alone. In version 0 the head may be
-    missing: it is then zero rows for the classes that the manifest names. Raises ValueError naming the first
-    tensor that is missing, extra or of another shape or dtype.
+    In version 0 the head may be missing: it is then zero rows for the classes that the manifest
+    names.
+
+    Args:
+        manifest: describes the version.
+        part_paths: part name to a safetensors file; other parts than the network's (a method's
+            buffer or curvature) are ignored.
+
+    Raises:
+        ValueError: names the first tensor that is missing, extra or of another shape or dtype.
     """
     architecture, scenario = manifest.architecture.to_json(), manifest.scenario
     image = ImageSpec(manifest.image.size, manifest.image.channels)
@@ -51,10 +57,11 @@ def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         network = empty_network(architecture, image, scenario, heads)
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
-        described = None if manifest.network is None else manifest.network.to_json()
-        network = rebuild(empty_network(architecture, image, scenario, heads), described)
+        description = None if manifest.network is None else manifest.network.to_json()
+        network = rebuild(empty_network(architecture, image, scenario, heads), description)
         types = {part_type(part) for part in network.part_names()}
         parts = {name: load_file(path) for name, path in part_paths.items() if part_type(name) in types}
+        # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
             network.load_backbone_parts(parts)
         else:
@@ -70,10 +77,10 @@ def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
 def method_of(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
-    """The method that made the version, with the state that its predictions read and no other.
+    """Return the method that made the version, with only the state that its predictions read.
 
-    A version that no method made (0) answers by the network's forward pass, as fine-tuning does. Raises
-    ValueError for a method that is not known or does not take the manifest's hyper-parameters.
+    A version that no method made (0) predicts by the network's forward pass, as fine-tuning does.
+    Raises ValueError for an unknown method, or hyper-parameters that it does not accept.
     """
     made = manifest.method or MadeBy(name="finetune")
     try:
@@ -97,15 +104,25 @@ def predict(
     scores: Predict = Network.forward,
     temperature: float = 1.0,
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """Labels and class probabilities [N, C] (columns: `network.classes_of(task)`; rows sum to 1).
+    """Return labels and class probabilities [N, C] of images; rows sum to 1.
 
-    `images`: uint8 [N, size, size, channels]. `normalise`: None for mean 0.5 and
-    standard deviation 0.25. `scores`: what the version says of inputs, the `predict_logits` of its method;
-    probabilities are the softmax of these over `temperature`, whatever they are (logits, or negative squared distances
-    to class means).
-    Ties go to the first class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a
-    wrong shape or dtype, a network without classes (an unlearned version), an unknown task, or outputs that
-    are not finite.
+    Columns are `network.classes_of(task)`. Ties go to the first class. Runs in eval mode in float32
+    and restores the mode.
+
+    Args:
+        network: the version's network.
+        images: uint8 [N, size, size, channels].
+        task: the head in the task scenario.
+        normalise: None for mean 0.5 and standard deviation 0.25.
+        batch: images per pass.
+        scores: the `predict_logits` of the version's method. Probabilities are the softmax of its
+            scores over `temperature`, for any scores (logits, or negative squared distances to
+            class means).
+        temperature: divides the scores.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, a network without classes (an unlearned version), an
+            unknown task, or outputs that are not finite.
     """
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}")

@@ -3,11 +3,13 @@
 Each held-out image is classified by its nearest neighbours among the others: cosine similarity of features
 and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), whose vote is weighted. Nothing is trained, so
 the probe also measures a version that never saw the task; the difference to version 0 is forward transfer. A
-tied vote goes to the first class.
+tied vote goes to the first class. Near duplicates of an image have no vote on it: a frame of the same burst is the
+image itself once more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.dataset import Dataset
+from core.learn.duplicates import group_alike
 from core.learn.evaluate import batch_size
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs, full_precision
+from core.near import Hashes
 
 NEIGHBOURS = 20
 TASK_IMAGES = 2000  # of a task, evenly spaced over its held-out part
@@ -34,11 +38,18 @@ class Sample:
         rows: int64 [n] of the held-out part, on the CPU.
         features: float32 [n, width].
         labels: int64 [n] on the CPU. Equal numbers are the same class, over all tasks of one probe.
+        hashes: by which near duplicates are told, uint64 [n, 2]; None: each image is one of its own.
     """
 
     rows: Tensor
     features: Tensor
     labels: Tensor
+    hashes: Hashes | None = None
+
+
+def group_samples(samples: Sequence[Sample]) -> Tensor:
+    """Return the same number for near duplicates among the images of all samples, int64 [n]."""
+    return group_alike([(len(sample.labels), sample.hashes) for sample in samples])
 
 
 class Probe:
@@ -62,16 +73,21 @@ class Probe:
         """The classes of the samples' labels, in the order of their numbers."""
         return [name for _, name in self._classes]
 
-    def task(self, task: int, data: Dataset) -> list[int]:
-        """[correct, total] of a task's held-out part among its own images."""
+    def task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
+        """[correct, total] of a task's held-out part among its own images.
+
+        hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
+        """
         at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         found, labels = features(self._network, data.images[at], self._inputs, head), data.labels[at]
         known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
         some = evenly_spaced(len(at), self._share)
         classes = torch.tensor(known)[labels[some]]
-        self.samples[task] = Sample(at[some], found[some.to(found.device)], classes)
-        return _count(found, labels)
+        looks = None if hashes is None else hashes[at.numpy()]
+        few = None if looks is None else looks[some.numpy()]
+        self.samples[task] = Sample(at[some], found[some.to(found.device)], classes, few)
+        return _count(found, labels, group_alike([(len(labels), looks)]))
 
     def all(self) -> list[int]:
         """[correct, total] among the images of all tasks measured so far.
@@ -80,8 +96,12 @@ class Probe:
         """
         if not self.samples:
             return [0, 0]
-        samples = self.samples.values()
-        return _count(torch.cat([s.features for s in samples]), torch.cat([s.labels for s in samples]))
+        samples = list(self.samples.values())
+        return _count(
+            torch.cat([s.features for s in samples]),
+            torch.cat([s.labels for s in samples]),
+            group_samples(samples),
+        )
 
 
 def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
@@ -101,21 +121,25 @@ def num_neighbours(labels: Tensor) -> int:
     return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
 
 
-def leave_one_out(features: Tensor, labels: Tensor, k: int) -> Tensor:
+def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None) -> Tensor:
     """bool [N]: whether the majority of the k nearest others has an image's own class.
 
-    features: float [N, width]. labels: int64 [N] on the CPU, from 0. k < N.
+    features: float [N, width]. labels: int64 [N] on the CPU, from 0. k < N. groups: int64 [N], images of one number
+    have no vote on each other; None: each is alone.
     """
     unit = functional.normalize(features, dim=1)
+    group = torch.arange(len(labels)) if groups is None else groups
+    group = group.to(unit.device)
     votes = functional.one_hot(labels).to(unit.device, torch.float32)
     right: list[Tensor] = []
     with full_precision(unit.device):
         for start in range(0, unit.shape[0], _ROWS):
             rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
             near = unit[rows] @ unit.T
-            near[torch.arange(rows.numel(), device=unit.device), rows] = -torch.inf
-            found = near.topk(k, dim=1).indices
-            right.append(votes[found].sum(1).argmax(1).cpu())
+            near[group[rows, None] == group] = -torch.inf
+            best, found = near.topk(k, dim=1)
+            count = (votes[found] * best.isfinite()[..., None]).sum(1)
+            right.append(torch.where(count.amax(1) > 0, count.argmax(1), -1).cpu())
     return torch.cat(right) == labels
 
 
@@ -125,8 +149,8 @@ def evenly_spaced(n: int, most: int) -> Tensor:
     return torch.arange(kept) * n // max(1, kept)
 
 
-def _count(features: Tensor, labels: Tensor) -> list[int]:
+def _count(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1))
+    right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1), groups)
     return [int(right.sum()), labels.numel()]

@@ -1,4 +1,4 @@
-"""Signs of life of a job process, between events that say more."""
+"""Signs of life of a job process, between its other events."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ PERIOD_S = 5.0
 
 
 class Pulse:
-    """Says "alive" when it is called, at most once in `PERIOD_S` seconds; call it as often as you like.
+    """Emits an `alive` event when called, at most once in `PERIOD_S` seconds.
+
+    Calls in between are cheap, so it can be called in every round of a loop.
 
     Args:
-        emit: takes the event.
+        emit: receives the event.
     """
 
     def __init__(self, emit: Callable[[JobEvent], None]) -> None:

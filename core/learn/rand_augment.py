@@ -1,7 +1,8 @@
-"""RandAugment of a batch on its device: two of fifteen operations per image, each with probability 0.5.
+"""RandAugment of a batch on its device: two of fifteen operations per image.
 
-Cubuk et al. 2020, arXiv 1909.13719. Operations, ranges and the magnitude N(9, 0.5) of 10 are those of
-"rand-m9-mstd0.5-inc1", the common setting for vision transformers. Pixels from outside of the image are grey.
+Each is applied with probability 0.5. Cubuk et al. 2020, arXiv 1909.13719. Operations, ranges and
+the magnitude N(9, 0.5) of 10 are those of "rand-m9-mstd0.5-inc1", the common setting for vision
+transformers. Pixels from outside the image are grey.
 """
 
 from __future__ import annotations
@@ -17,31 +18,38 @@ from core.learn.transfer import send
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
-"""Uniform numbers per image: for each draw which operation, whether, how strong, in which direction."""
+"""Uniform random numbers per image.
+
+Each draw has four: the operation, its application, its strength and its direction.
+"""
 MEAN, DEVIATION = 0.9, 0.05
 APPLIED = 0.5
 GREY = 128.0
 LUMA = (0.299, 0.587, 0.114)
 
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(x, level, sign) → new x of any values.
+"""An operation (x, level, sign) → new x of any values.
 
 x: float [n, C, S, S], whole numbers 0 … 255. level: [n], 0 … 1. sign: [n], ±1.
 """
 
 
 def rand_augment(images: Tensor, table: Tensor) -> Tensor:
-    """uint8 [B, S, S, C] to the same. table: uniform [0, 1), [B, COLUMNS], on the CPU."""
+    """Augment images uint8 [B, S, S, C], and return as many.
+
+    table: uniform [0, 1), [B, COLUMNS], on the CPU.
+    """
     x = images.permute(0, 3, 1, 2).float()
     names = list(OPERATIONS)
     for draw in table.reshape(-1, DRAWS, 4).unbind(1):
         chosen = (draw[:, 0] * len(names)).long()
         level = (MEAN + DEVIATION * torch.special.ndtri(draw[:, 2])).clamp(0, 1)
         sign = torch.where(draw[:, 3] < 0.5, -1.0, 1.0)
-        chosen = torch.where(draw[:, 1] < APPLIED, chosen, len(names))  # the last: not applied
+        # the last index: not applied
+        chosen = torch.where(draw[:, 1] < APPLIED, chosen, len(names))
         order = chosen.argsort(stable=True)
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
-        # One copy of all that the device needs to know; rows are exact in float64.
+        # One copy to the device for all three; rows are exact in float64.
         placed = send(torch.stack([order.double(), level[order], sign[order].double()]), x.device)
         rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()
         begin = 0
@@ -55,13 +63,13 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
 
 
 def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Each channel stretched to 0 … 255."""
+    """Stretch each channel to 0 … 255."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     return torch.where(high > low, (x - low) * 255 / (high - low).clamp_min(1), x)
 
 
 def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Each channel's values mapped so that all are about equally frequent, as in Pillow."""
+    """Map each channel's values so that all are about equally frequent, as in Pillow."""
     values = x.flatten(2).long()
     counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
         2, values, torch.ones_like(x.flatten(2))
@@ -78,18 +86,18 @@ def _invert(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _posterize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Only the upper 4 to 0 bits are kept."""
+    """Keep only the upper 4 to 0 bits."""
     unit = torch.exp2(8 - (4 - (4 * level).floor()))[:, None, None, None]
     return (x / unit).floor() * unit
 
 
 def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Values from a threshold on are inverted; at level 1 all of them."""
+    """Invert values from a threshold on; at level 1 all of them."""
     return torch.where(x >= (256 - (256 * level).floor())[:, None, None, None], 255 - x, x)
 
 
 def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """The darker half becomes lighter."""
+    """Lighten the darker half of the values."""
     return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
 
 
@@ -115,7 +123,7 @@ def _sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """By up to 30 degrees."""
+    """Rotate by up to 30 degrees."""
     angle = level * sign * math.radians(30)
     return _affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
 
@@ -131,7 +139,7 @@ def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """By up to 0.45 of the image."""
+    """Translate by up to 0.45 of the image."""
     one = torch.ones_like(level)
     return _affine(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
 
@@ -161,14 +169,14 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def _grey(x: Tensor) -> Tensor:
-    """[n, 1, S, S] luminance, in whole numbers."""
+    """Return the luminance [n, 1, S, S], in whole numbers."""
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True).floor()
     return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
 
 
 def _blend(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Extrapolate from another image through this one, or interpolate back: factor 1 ± 0.9 level."""
+    """Extrapolate from another image through x, or interpolate back: factor 1 ± 0.9 level."""
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return factor * x + (1 - factor) * other
 
@@ -176,7 +184,10 @@ def _blend(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 def _affine(
     x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, dx: Tensor | None = None, dy: Tensor | None = None
 ) -> Tensor:
-    """Pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, from the centre; dx, dy in shares."""
+    """Take pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, about the centre.
+
+    dx, dy: in shares of the image.
+    """
     zero = torch.zeros_like(a)
     # The grid reaches from -1 to 1: a share of the image counts twice.
     rows = [

@@ -1,10 +1,11 @@
-"""A last stage that makes the head fair: it alone learns, from as many images of each class.
+"""A last stage that trains the head alone, on equally many images of each class.
 
-While a task is learned its images are many and remembered ones few, so the head answers new classes too often
-(Castro et al. 2018, EEIL, arXiv 1807.09536, balanced fine-tuning; Wu et al. 2019, BiC, arXiv 1905.13260). Here
-the pool is what the method remembers of earlier tasks and as many images of the new one. Every batch has an equal
-share of each class in it, images are not augmented, and the pool's features are computed once, since the backbone
-stays. The method's own loss of a classifier stage is used; its other hooks rest.
+While a task is learned its images are many and remembered ones few, so the head predicts new
+classes too often (Castro et al. 2018, EEIL, arXiv 1807.09536, balanced fine-tuning; Wu et al. 2019,
+BiC, arXiv 1905.13260). Here the pool is the remembered images of earlier tasks and as many images
+of the new one. Every batch has an equal share of each class in the pool. Images are not augmented,
+and the pool's features are computed once, since the backbone is frozen. The method's own loss of a
+classifier stage is used, and none of its other hooks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REBALANCE = "rebalance"
 
 
 class Rebalance(Method):
-    """The hooks of the stage: a method's `tuning_loss` on batches of features, and nothing else."""
+    """The method of the stage: another method's `tuning_loss` on batches of features."""
 
     name = REBALANCE
 
@@ -35,13 +36,13 @@ class Rebalance(Method):
         self._tuned = tuned
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """batch.x: features float32 [B, D]."""
+        """Return the tuning loss. batch.x: features float32 [B, D]."""
         logits = ctx.network.logits(batch.x, batch.task).float()
         return {"task": self._tuned.tuning_loss(logits, batch.y)}
 
 
 class Pool:
-    """What the head is rebalanced on: features float32 [n, D] and labels int64 [n], rows of the head."""
+    """Training data of the stage: features float32 [n, D], labels int64 [n] as head rows."""
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
         self.labels = labels
@@ -49,52 +50,55 @@ class Pool:
         self._y = labels.to(features.device)
 
     def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
-        """The rows `index` int64 [B] as a batch of features."""
+        """Return the rows `index` int64 [B] as a batch of features."""
         at = send(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
         return Batch(x, y, index, None, _no_images)
 
 
 def stages(ctx: Context) -> list[Stage]:
-    """The stage that the recipe asks for; none in a first task, which has nothing to be balanced with."""
-    asked = ctx.recipe.rebalance
-    return [] if asked is None or ctx.first else [Stage(REBALANCE, asked.epochs, depth=1)]
+    """Return the stage that the recipe requests; none in a first task, without earlier classes."""
+    rebalance = ctx.recipe.rebalance
+    return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
 
 
 def optimizer_of(ctx: Context) -> OptimizerRecipe:
-    """The stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
-    given, asked = ctx.recipe.optimizer, ctx.recipe.rebalance
-    assert asked is not None
-    rate = asked.lr or given.head_lr or given.lr
-    return given.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
+    """Return the stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
+    optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
+    assert rebalance is not None
+    rate = rebalance.lr or optimizer.head_lr or optimizer.lr
+    return optimizer.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
 
 
 def pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
-    """Remembered images of earlier tasks and as many of the training rows int64 [n], an equal share of each class.
+    """Build the pool: remembered images of earlier tasks and as many of the training rows.
 
-    None, with a warning, when nothing of earlier tasks is remembered.
+    Each class of the new task has an equal share. Returns None, with a warning, when no image of an
+    earlier task is remembered. rows: int64 [n].
     """
     assert method.remembers is not None, "the recipe was checked"
-    held = method.state[method.remembers].tensors
-    old = (held["tasks"] != ctx.task).nonzero().squeeze(1) if "tasks" in held else torch.zeros(0)
+    remembered = method.state[method.remembers].tensors
+    old = (remembered["tasks"] != ctx.task).nonzero().squeeze(1) if "tasks" in remembered else torch.zeros(0)
     if old.numel() == 0:
         ctx.warn("the head is not rebalanced: the method remembers no image of an earlier task")
         return None
-    wanted = max(old.numel(), ctx.class_rows.numel())
+    count = max(old.numel(), ctx.class_rows.numel())
     seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
-    new = stratified(seed, 0, rows, source.labels, wanted)[0].unique()  # type: ignore[no-untyped-call]
+    new = stratified(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
     with frozen(ctx):
-        found = [ctx.network.features(ctx.inputs(held["images"][part])).float() for part in _runs(old)]
-        found += [ctx.network.features(source.batch(part, None).x).float() for part in _runs(new)]
+        features = [
+            ctx.network.features(ctx.inputs(remembered["images"][part])).float() for part in _runs(old)
+        ]
+        features += [ctx.network.features(source.batch(part, None).x).float() for part in _runs(new)]
     ctx.log(
         f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their features are "
         "computed once, and every batch has an equal share of each class."
     )
-    return Pool(torch.cat(found), torch.cat([held["labels"][old].cpu(), source.labels[new]]))
+    return Pool(torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]]))
 
 
 def _runs(rows: Tensor) -> tuple[Tensor, ...]:
-    """Runs of nearly equal length, of up to twice `BATCH` rows."""
+    """Split rows into runs of nearly equal length, of up to twice `BATCH` rows."""
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 

@@ -131,8 +131,9 @@ class Recipe(Strict):
     `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
     changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
     float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
-    `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added in their order; a host
-    with several devices computes them side by side, in the same bits as one.
+    `balanced_batches`: every class of the task has its share of every batch, and remembered images are kept and drawn
+    evenly over classes. `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added
+    in their order; a host with several devices computes them side by side, in the same bits as one.
     """
 
     preset: str | None = None
@@ -143,6 +144,7 @@ class Recipe(Strict):
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     sampler: Literal["shuffled", "stratified"] = "shuffled"
+    balanced_batches: bool = False
     augment: Augment = "auto"
     validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     anytime: bool = False
@@ -156,3 +158,8 @@ class Recipe(Strict):
     resources: ResourcesRecipe = ResourcesRecipe()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     shards: Annotated[int, Field(ge=1, le=8)] = 1
+
+    @property
+    def order(self) -> Literal["shuffled", "stratified"]:
+        """How images make batches: stratified where batches are to be balanced, else as `sampler` says."""
+        return "stratified" if self.balanced_batches else self.sampler

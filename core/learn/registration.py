@@ -1,4 +1,7 @@
-"""Where methods register themselves; `core.learn.methods.registry` is what has them all."""
+"""Registration of methods, without imports of any.
+
+`core.learn.methods.registry` imports them all.
+"""
 
 from typing import TypeVar
 
@@ -10,7 +13,7 @@ METHODS: dict[str, type[Method]] = {}
 
 
 def register(method: type[_Method]) -> type[_Method]:
-    """Add a method under its name: a decorator of its class.
+    """Register a method class under its name, as a decorator.
 
     Raises:
         ValueError: the name is taken, or the class is incomplete.
@@ -24,7 +27,7 @@ def register(method: type[_Method]) -> type[_Method]:
 
 
 def get(name: str) -> type[Method]:
-    """The method of that name. Raises KeyError that lists the known names."""
+    """Return the method of that name. Raises KeyError that lists the known names."""
     if name not in METHODS:
         raise KeyError(f"unknown method {name!r}: one of {', '.join(sorted(METHODS))}")
     return METHODS[name]

@@ -32,7 +32,7 @@ class Schedule:
         return cls(
             stages=stages,
             epochs=[stage.epochs or recipe.epochs for stage in stages],
-            per_epoch=batches_per_epoch(recipe.sampler, ctx.num_images, recipe.batch_size),
+            per_epoch=batches_per_epoch(recipe.order, ctx.num_images, recipe.batch_size),
             training=len(training),
         )
 

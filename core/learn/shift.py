@@ -1,11 +1,12 @@
-"""How the images of a batch differ from those of earlier tasks, by features of a network that has learned neither.
+"""Shift between a batch and earlier tasks, by features of a network that has learned neither.
 
-Compared are images of classes that both have, as many of a class on both sides: a batch with other classes, or with
-other shares of them, has not shifted for that. Where no class is shared, all images are compared, and differ as other
+Images of shared classes are compared, as many of a class on both sides: other classes, or other
+shares of them, are no shift. Where no class is shared, all images are compared, and differ as other
 classes do.
 
-A network that was trained well hardly sees that images are brighter. So a second test compares what its features leave
-out: mean and standard deviation of each channel. p is twice the smaller of both (Bonferroni), at most 1.
+A well-trained network hardly responds to brightness. So a second test compares what its features
+leave out: mean and standard deviation of each channel. p is twice the smaller of both (Bonferroni),
+at most 1.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from core.learn.mmd import discrepancy
 from core.protocol.data_report import ClassShift, Shift
 
 MOST = 500
-"""Images of each side: what more would show is hardly worth telling."""
+"""Maximum number of images on each side: more would show only negligible shifts."""
 FEWEST = 20
-"""Images of each side below which nothing is told."""
+"""Minimum number of images on each side; with fewer there is no result."""
 FEWEST_OF_A_CLASS = 10
-"""Images of a class, on each side, below which it is not told apart."""
+"""Minimum number of images of a class, on each side, for a figure of its own."""
 MAX_CLASSES = 200
 INSIDE = 0.95
 
 
 class Labelled(NamedTuple):
-    """Of n images: features float [n, D], what `light` says float [n, 2 C], and class names."""
+    """Features float [n, D], the results of `light` float [n, 2 C], and class names of n images."""
 
     features: Tensor
     light: Tensor
@@ -40,13 +41,16 @@ class Labelled(NamedTuple):
 
 
 def light(images: Tensor) -> Tensor:
-    """float32 [n, 2 C], 0 to 1: mean and standard deviation of each channel of images uint8 [n, S, S, C]."""
+    """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
+
+    images: uint8 [n, S, S, C].
+    """
     pixels = images.float().flatten(1, 2) / 255
     return torch.cat([pixels.mean(1), pixels.std(1)], 1)
 
 
 class Compared(NamedTuple):
-    """MMD² of the features, the p of both tests, and p of both together."""
+    """MMD² of the features, the p-values of both tests, and their joint p-value."""
 
     mmd2: float
     p_features: float
@@ -55,61 +59,69 @@ class Compared(NamedTuple):
 
 
 def compared(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
-    """Both tests."""
-    seen = discrepancy(one.features, other.features, generator)
-    lit = discrepancy(one.light, other.light, generator)
-    return Compared(seen.mmd2, seen.p, lit.p, min(1.0, 2 * min(seen.p, lit.p)))
+    """Run both tests, on features and on brightness and contrast."""
+    by_features = discrepancy(one.features, other.features, generator)
+    by_light = discrepancy(one.light, other.light, generator)
+    return Compared(by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p)))
 
 
 def shift(new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator) -> Shift | None:
-    """Compare a batch with earlier images; None where too few can be compared.
+    """Compare a batch with earlier images; return None where too few can be compared.
 
     Args:
-        by_class: whether equal names are one class; else none is shared.
+        new: images of the batch.
+        earlier: images of earlier tasks.
+        by_class: True if equal names are one class; otherwise no class is shared.
+        generator: on the CPU.
     """
     mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
-    known = sorted(set(mine) & set(theirs)) if by_class else []
-    of: Literal["known classes", "all images"] = "known classes" if known else "all images"
-    if known:
-        one, other = _alike(mine, theirs, known, generator)
+    shared = sorted(set(mine) & set(theirs)) if by_class else []
+    of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
+    if shared:
+        new_rows, other_rows = _alike(mine, theirs, shared, generator)
     else:
-        one, other = (_some(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier))
-    if min(len(one), len(other)) < FEWEST:
+        new_rows, other_rows = (
+            _some(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
+        )
+    if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
-    found = compared(_picked(new, one), _picked(earlier, other), generator)
+    result = compared(_picked(new, new_rows), _picked(earlier, other_rows), generator)
     return {
         "of": of,
-        "images": len(one),
-        "mmd2": found.mmd2,
-        "p": found.p,
-        "p_features": found.p_features,
-        "p_light": found.p_light,
-        "per_class": per_class(new, earlier, known),
+        "images": len(new_rows),
+        "mmd2": result.mmd2,
+        "p": result.p,
+        "p_features": result.p_features,
+        "p_light": result.p_light,
+        "per_class": per_class(new, earlier, shared),
     }
 
 
 def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[ClassShift]:
-    """The share of new images outside of their class: beyond the distance that 95 % of its earlier images have.
+    """Return the share of new images outside their class, for each class with enough images.
 
-    The distance is Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by OAS.
-    Mean and covariance are made of one half of the earlier images, and the bound of the other half; the share
-    is the mean of both ways round, so that images without a shift are outside in about 5 % of cases.
+    Outside means beyond the distance within which 95 % of its earlier images lie. The distance is
+    Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by
+    OAS. Mean and covariance are computed from one half of the earlier images, and the bound from
+    the other half. The share is the mean of both ways round, so that images without a shift are
+    outside in about 5 % of cases.
     """
     mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
-    told = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][:MAX_CLASSES]
-    if not told:
+    listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][:MAX_CLASSES]
+    if not listed:
         return []
-    shares = torch.zeros(2, len(told), dtype=torch.float64)
-    for turn in range(2):
-        fit = {c: theirs[c][turn::2] for c in told}
-        distance = _distances(earlier.features, fit, told)
-        for i, c in enumerate(told):
-            bound = distance(earlier.features[theirs[c][1 - turn :: 2]], i).quantile(INSIDE)
-            shares[turn, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
+    shares = torch.zeros(2, len(listed), dtype=torch.float64)
+    # Both ways round: each half of the earlier images fits once, and sets the bound once.
+    for half in range(2):
+        fit = {c: theirs[c][half::2] for c in listed}
+        distance = _distances(earlier.features, fit, listed)
+        for i, c in enumerate(listed):
+            bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
+            shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
     outside = shares.mean(0).tolist()
     return [
         {"label": c, "images": len(mine[c]), "earlier": len(theirs[c]), "outside": round(share, 4)}
-        for c, share in zip(told, outside, strict=True)
+        for c, share in zip(listed, outside, strict=True)
     ]
 
 
@@ -126,39 +138,43 @@ class _Distance(NamedTuple):
 
 
 def _distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]) -> _Distance:
-    taken = torch.cat([rows[c] for c in classes])
+    """Fit class means and a shared covariance to rows of features."""
+    selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
     sums = Sums.zero(features.shape[1], len(classes))
-    sums.add(features[taken], label)
+    sums.add(features[selected], label)
     sigma = discriminant.covariance(sums)
+    # A share above 0 keeps the covariance invertible for features that do not vary.
     share = max(discriminant.oas(sigma, sums.examples), 1e-6)
     factor = discriminant.factor(discriminant.shrunk(sigma, share), float(sums.gram.diagonal().mean()))
     return _Distance(discriminant.means(sums), factor)
 
 
 def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
-    """Class → its rows."""
+    """Return the rows of each class, by class name."""
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
-    return {label: torch.tensor(found) for label, found in rows.items()}
+    return {label: torch.tensor(numbers) for label, numbers in rows.items()}
 
 
 def _alike(
     mine: dict[str, Tensor], theirs: dict[str, Tensor], known: Sequence[str], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """As many rows of each known class on both sides, `MOST` at most."""
+    """Return as many rows of each known class on both sides, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
-    wanted = {c: max(1, int(count * share)) for c, count in both.items()}
-    sides = (torch.cat([_some(side[c], wanted[c], generator) for c in known]) for side in (mine, theirs))
-    one, other = sides
-    return one, other
+    quotas = {c: max(1, int(count * share)) for c, count in both.items()}
+    sides = (torch.cat([_some(side[c], quotas[c], generator) for c in known]) for side in (mine, theirs))
+    new_rows, other_rows = sides
+    return new_rows, other_rows
 
 
 def _picked(of: Labelled, rows: Tensor) -> Labelled:
+    """Return a subset of labelled images."""
     return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
 
 
 def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Draw up to `most` rows at random."""
     return rows[torch.randperm(len(rows), generator=generator)[:most]]

@@ -1,4 +1,4 @@
-"""What a run is continued from: where it was, and all that it held."""
+"""The state that a run resumes from: its position, and all of its tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from core.protocol.snapshot import LoopState
 
 @dataclass
 class Position:
-    """Where a run is. `batch`: batches done in this epoch. `step`: optimizer steps done in this task."""
+    """Progress of a run.
+
+    Attributes:
+        stage: stages done.
+        epoch: epochs done in this stage.
+        batch: batches done in this epoch.
+        step: optimizer steps done in this task.
+        images: images trained on in this task, repeats included.
+    """
 
     stage: int = 0
     epoch: int = 0
@@ -22,7 +30,7 @@ class Position:
 
 @dataclass
 class Snapshot:
-    """All that a run needs to continue: tensors by name and the rest."""
+    """All that a run needs to continue: tensors by name, and the loop's state."""
 
     tensors: dict[str, Tensor]
     state: LoopState

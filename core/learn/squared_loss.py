@@ -1,8 +1,8 @@
 """Squared error to scaled one-hot targets: a loss whose Hessian by the outputs is the identity.
 
-l(f, y) = 1/2 ‖α · onehot(y) - f‖², summed over the outputs (Shon et al. 2022, section 3.1). A mean over
-outputs would give each class less weight the more classes there are. Curvature then needs neither labels nor
-sampled predictions, and the best rows of a linear head have a closed form.
+l(f, y) = 1/2 ‖α · onehot(y) - f‖², summed over the outputs (Shon et al. 2022, section 3.1). A mean
+over outputs would give each class less weight the more classes there are. Curvature then needs
+neither labels nor sampled predictions, and the best rows of a linear head have a closed form.
 """
 
 from __future__ import annotations
@@ -14,33 +14,44 @@ from torch import Tensor
 from torch.nn import functional
 
 RIDGE = 1e-3
-"""In units of the mean squared feature: enough for features that hardly vary or are collinear."""
+"""Ridge, in units of the mean squared feature.
+
+It is enough for features that hardly vary or are collinear.
+"""
 
 
 def residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """f - α · onehot(y), [B, C] in at least float32: the gradient of the loss by the outputs.
+    """Return f - α · onehot(y), the gradient of the loss by the outputs, [B, C].
 
-    y: int64 [B].
+    It is in at least float32. y: int64 [B].
     """
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     return outputs - alpha * functional.one_hot(y, outputs.shape[1])
 
 
 def squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """The loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
+    """Return the loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
     return 0.5 * residuals(outputs, y, alpha).square().sum(1)
 
 
 def append_ones(features: Tensor) -> Tensor:
-    """Features [B, w] to [B, w + 1]: a column of ones, for the bias."""
+    """Append a column of ones to features [B, w], for the bias."""
     return torch.cat([features, features.new_ones(features.shape[0], 1)], 1)
 
 
 def ridge_head(batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float) -> tuple[Tensor, Tensor]:
-    """Head rows [classes, w] and biases [classes] of least mean squared error on features and labels.
+    """Fit head rows [classes, w] and biases [classes] with the least mean squared error.
 
-    batches: (features [B, w], y int64 [B]). Ridge regression: the weights, not the biases, are penalised by
-    `RIDGE` times the mean squared feature. Solved in float64. Raises ValueError without examples.
+    Ridge regression: the weights, not the biases, are penalised by `RIDGE` times the mean squared
+    feature. Solved in float64.
+
+    Args:
+        batches: (features [B, w], y int64 [B]).
+        classes: number of rows.
+        alpha: scale of the targets.
+
+    Raises:
+        ValueError: without examples.
     """
     gram: Tensor | None = None
     cross: Tensor | None = None
@@ -48,14 +59,16 @@ def ridge_head(batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: fl
     for features, y in batches:
         z = append_ones(features.double())
         targets = alpha * functional.one_hot(y, classes).double()
-        own, other = z.T @ z, z.T @ targets
-        gram = own if gram is None else gram + own
-        cross = other if cross is None else cross + other
+        batch_gram, batch_cross = z.T @ z, z.T @ targets
+        gram = batch_gram if gram is None else gram + batch_gram
+        cross = batch_cross if cross is None else cross + batch_cross
         n += y.shape[0]
     if gram is None or cross is None or n == 0:
         raise ValueError("a head cannot be fitted to no examples")
+    # Features that are all zero would make the system singular.
     pull = gram.diagonal()[:-1].mean().clamp_min(torch.finfo(torch.float64).tiny) * RIDGE
     penalty = torch.full((gram.shape[0],), float(pull), dtype=gram.dtype, device=gram.device)
+    # The bias is not penalised.
     penalty[-1] = 0
     solution = torch.linalg.solve(gram + penalty.diag(), cross).T
     return solution[:, :-1].contiguous(), solution[:, -1].contiguous()

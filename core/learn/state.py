@@ -1,9 +1,9 @@
-"""What a method remembers between steps, tasks and processes.
+"""State that a method retains between steps, tasks and processes.
 
-A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors, JSON values
-and random generators. Snapshots and versions store all of it, so a method that keeps its memory here can be
-killed and rebuilt from bytes at any step. Files are safetensors without `__metadata__` (its order is random
-and would change digests) and JSON.
+A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors,
+JSON values and random generators. Snapshots and versions store all of it, so a method that holds
+its state here can be killed and rebuilt from bytes at any step. Files are safetensors without
+`__metadata__` (its order is random and would change digests) and JSON.
 """
 
 from __future__ import annotations
@@ -36,45 +36,47 @@ class Section:
         return bool(self.tensors or self.json or self._generators)
 
     def generator(self, name: str, seed: int) -> torch.Generator:
-        """The CPU generator `name`, made from `seed` at its first use and continued from then on."""
+        """Return the CPU generator `name`, seeded on first use and continued from then on."""
         if name not in self._generators:
             self._generators[name] = torch.Generator().manual_seed(seed)
         return self._generators[name]
 
     def clear(self) -> None:
-        """Forget everything in this section."""
+        """Remove everything in this section."""
         self.tensors.clear()
         self.json.clear()
         self._generators.clear()
         self._host_copies.clear()
 
     def on_host(self, name: str) -> Tensor:
-        """Return the tensor `name` on the CPU: itself, or a copy that is made again only after a change.
+        """Return the tensor `name` on the CPU: itself, or a copy that is renewed after a change.
 
-        A copy makes the host wait for the device, so values that decide what is done next are kept on both sides.
+        A copy makes the host wait for the device, so values that the host branches on are held on
+        both sides.
         """
         tensor = self.tensors[name]
         if tensor.device.type == "cpu":
             return tensor
         of, version, copy = self._host_copies.get(name, (None, 0, tensor))
+        # Stale after the tensor was replaced or changed in place.
         if of is not tensor or version != tensor._version:
             copy = tensor.cpu()
             self.keep_on_host(name, copy)
         return copy
 
     def keep_on_host(self, name: str, copy: Tensor) -> None:
-        """Take `copy`, a CPU tensor with the values of the tensor `name`, for `on_host`."""
+        """Store `copy`, a CPU tensor with the values of the tensor `name`, for `on_host`."""
         tensor = self.tensors[name]
         self._host_copies[name] = (tensor, tensor._version, copy)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Contiguous CPU tensors by name; generators as their byte state under `generator.<name>`."""
+        """Return contiguous CPU tensors by name, generators as bytes under `generator.<name>`."""
         out = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
         out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
         return out
 
     def load(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device) -> None:
-        """Replace the content by tensors as `to_tensors` returns them and JSON values."""
+        """Replace the content by JSON values and by tensors from `to_tensors`."""
         self.clear()
         self.json.update(json)
         for name, tensor in tensors.items():
@@ -83,13 +85,15 @@ class Section:
                 generator.set_state(tensor.clone())
                 self._generators[name.removeprefix(_GENERATOR)] = generator
             else:
+                # A copy, since methods change their state in place.
                 self.tensors[name] = tensor.to(device, copy=True)
 
 
 class State:
     """All sections of one method.
 
-    `state["buffer"]` creates an empty section when there is none; KeyError: unknown type.
+    `state["buffer"]` creates an empty section when there is none. Raises KeyError for an unknown
+    type.
     """
 
     def __init__(self) -> None:
@@ -101,18 +105,18 @@ class State:
         return self._sections.setdefault(kind, Section())
 
     def filled(self) -> Iterator[tuple[str, Section]]:
-        """Sections that hold something, in the order of `TYPES`."""
+        """Yield the sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):
                 yield kind, self._sections[kind]
 
     def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
-        """Type → tensors by name, for the types that have any, except those in `without`."""
+        """Return type → tensors by name, for the types that have any, except those in `without`."""
         tensors = {kind: section.to_tensors() for kind, section in self.filled() if kind not in without}
         return {kind: named for kind, named in tensors.items() if named}
 
     def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-        """Type → JSON values, for the types that have any, except those in `without`."""
+        """Return type → JSON values, for the types that have any, except those in `without`."""
         return {kind: dict(s.json) for kind, s in self.filled() if s.json and kind not in without}
 
     def load(
@@ -129,7 +133,7 @@ class State:
 
 
 def by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Tensors named `<type>/<name>`, as snapshots hold them, as type → tensors by name."""
+    """Regroup a snapshot's tensors `<type>/<name>` to type → tensors by name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
@@ -140,23 +144,24 @@ def by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a safetensors file without `__metadata__` and wait until it is on disk.
 
-    Tensors must be contiguous. Two names may share memory; each is written in full.
+    Two names may share memory; each is written in full.
     """
-    seen: set[int] = set()
+    pointers: set[int] = set()
     out: dict[str, Tensor] = {}
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        # safetensors refuses shared or partly used storage; a copy also detaches slices of larger buffers.
-        if tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in seen:
+        # safetensors refuses shared or partly used storage; a copy also detaches slices of larger
+        # buffers.
+        if tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in pointers:
             tensor = tensor.clone()
-        seen.add(tensor.data_ptr())
+        pointers.add(tensor.data_ptr())
         out[name] = tensor
     save_file(out, path)
     sync(path)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file into CPU tensors (memory-mapped where the platform can)."""
+    """Read a safetensors file into CPU tensors (memory-mapped where the platform supports it)."""
     return load_file(path, device="cpu")
 
 

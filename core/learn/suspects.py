@@ -1,11 +1,11 @@
 """Training images whose label looks wrong, by confident learning on features of a network that was not trained on them.
 
-Each image is judged by a linear discriminant that was made without it (five folds, `core.learn.baselines`),
-whose scores are divided by the temperature that makes them probabilities. As in confident learning (Northcutt
-et al. 2021, arXiv 1911.00068) a label is doubted by its probability out of sample; not by a threshold for
-each class, but by how many times more probable another class is: the more classes there are to be confused
-with, the more is asked for. On features that tell classes apart worse, that finds fewer wrong labels but
-accuses fewer right ones (docs/design/data-report.md).
+Each image is judged by a linear discriminant that was made without it (five folds, `core.learn.baselines`) and
+without its near duplicates under the same label, which may be as wrong. Its scores are divided by the temperature
+that makes them probabilities. As in confident learning (Northcutt et al. 2021, arXiv 1911.00068) a label is doubted by
+its probability out of sample; not by a threshold for each class, but by how many times more probable another class is:
+the more classes there are to be confused with, the more is asked for. On features that tell classes apart worse, that
+finds fewer wrong labels but accuses fewer right ones (docs/design/data-report.md).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from core.learn.analytic import discriminant
-from core.learn.baselines import FOLDS, folds, sums_of, without
+from core.learn.baselines import FOLDS, first_of_each, folds, sums_of, without
 from core.learn.calibration.temperature import fit_temperature
 
 FEWEST_OF_A_CLASS = 5
-"""Images of a class below which it is not judged: each fold needs one."""
+"""Images of a class, near duplicates as one, below which it is not judged: each fold needs one."""
 RATIO, RATIO_OF_A_CLASS = 30.0, 3.0
 """Times that another class must be more probable: the former, or the latter for each class of the batch."""
 WIDEST = 512
@@ -39,21 +39,25 @@ class Suspects(NamedTuple):
     examined: int
 
 
-def suspects(features: Tensor, labels: Tensor, generator: torch.Generator) -> Suspects:
+def suspects(
+    features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
+) -> Suspects:
     """The images of a batch whose label looks wrong.
 
     Args:
         features: float [n, D], finite.
         labels: int64 [n].
         generator: of the CPU; for wide features.
+        groups: int64 [n], equal numbers of near duplicates; None: there are none.
     """
-    counts = torch.bincount(labels, minlength=1)
+    counts = torch.bincount(labels[first_of_each(labels, groups)[0]], minlength=1)
     judged = (counts >= FEWEST_OF_A_CLASS)[labels].nonzero().squeeze(1)
     number, label = torch.unique(labels[judged], return_inverse=True)
     if len(number) < 2:
         nothing = torch.zeros(0, dtype=torch.int64)
         return Suspects(nothing, nothing, nothing.double(), 0)
-    log = probabilities(narrowed(features[judged], generator), label).log()
+    alike = None if groups is None else groups[judged]
+    log = probabilities(narrowed(features[judged], generator), label, alike).log()
     own = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
     least = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
@@ -62,10 +66,13 @@ def suspects(features: Tensor, labels: Tensor, generator: torch.Generator) -> Su
     return Suspects(judged[found], number[suggested[found]], (best - own)[found].exp(), len(judged))
 
 
-def probabilities(features: Tensor, labels: Tensor) -> Tensor:
-    """Out of sample, float64 [n, C]: of labels 0 to C − 1, each of which has two images or more; none is 0."""
+def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
+    """Out of sample, float64 [n, C]: of labels 0 to C − 1, each of which has two images or more; none is 0.
+
+    groups: as of `suspects`.
+    """
     h, classes = features.double(), int(labels.max()) + 1
-    fold = folds(labels)
+    fold = folds(labels, groups)
     whole = sums_of(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):

@@ -1,8 +1,8 @@
-"""The teacher of distillation: the network as it was when the task began, frozen.
+"""The teacher of distillation: the frozen network from the start of the task.
 
-Its weights are the starting point, which every attempt at the task gets anew, so nothing of it is saved.
-BatchNorm's buffers are shared with the student: they move in the first task only, which has nothing to
-distil.
+Its weights are the starting point, which every attempt at the task receives, so none of it is
+saved. BatchNorm's buffers are shared with the student: they change in the first task only, which
+has nothing to distil.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from core.learn.networks import Network
 
 
 def teacher(ctx: Context) -> Network:
-    """The teacher in eval mode, on the run's device. Made at its first use in a process.
+    """Return the teacher in eval mode, on the run's device; build it on first use in a process.
 
-    It has the shape of the student. Its outputs for rows that this task added (from `num_old_rows` on) are
-    meaningless.
+    It has the shape of the student. Its outputs for rows that this task added (from `num_old_rows`
+    on) are meaningless.
     """
-    held: Network | None = ctx.cache.get("teacher")
-    if held is None:
-        held = copy.deepcopy(ctx.network).eval().requires_grad_(False)
+    network: Network | None = ctx.cache.get("teacher")
+    if network is None:
+        network = copy.deepcopy(ctx.network).eval().requires_grad_(False)
         with torch.no_grad():
             for name, old in ctx.weights_at("update_start").items():
-                held.get_parameter(name)[: old.shape[0]].copy_(old)
-        ctx.cache["teacher"] = held
-    return held
+                network.get_parameter(name)[: old.shape[0]].copy_(old)
+        ctx.cache["teacher"] = network
+    return network
 
 
 def num_old_rows(ctx: Context, name: str) -> int:
-    """How many rows of a parameter existed before this task; 0 for a new parameter."""
+    """Return the number of a parameter's rows before this task; 0 for a new parameter."""
     old = ctx.weights_at("update_start").get(name)
     return 0 if old is None else old.shape[0]

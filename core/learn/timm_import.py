@@ -1,7 +1,7 @@
-"""Imports timm beside a CPU build of torch.
+"""Import of timm with a CPU build of torch.
 
-timm imports torchvision, which may need `core.learn.torchvision_import` to be importable. It is imported late, since
-both take seconds.
+timm imports torchvision, which may need `core.learn.torchvision_import` to be importable. Both are
+imported late, since they take seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from core.learn.torchvision_import import torchvision_models
 
 
 def timm_models() -> ModuleType:
-    """`timm.models`. Raises ImportError when timm is not installed."""
+    """Import and return `timm.models`. Raises ImportError when timm is not installed."""
     torchvision_models()
     return importlib.import_module("timm.models")

@@ -1,4 +1,4 @@
-"""Copies from the CPU to an accelerator that the host does not wait for."""
+"""Asynchronous copies from the CPU to an accelerator, for which the host does not wait."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from torch import Tensor
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU tensor of any shape and type on a device, or itself where it lies there already.
+    """Return a CPU tensor of any shape and type on a device; a tensor already there is returned.
 
-    On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all work before it.
+    On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all
+    pending work.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -29,5 +30,5 @@ def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes of an accelerator that nothing uses at present."""
+    """Return an accelerator's unused memory, in bytes."""
     return int(torch.get_device_module(device).mem_get_info(device)[0])

@@ -1,7 +1,8 @@
-"""The validation part, and the state of the run that it says to deploy.
+"""The validation part, and the choice of the state to deploy.
 
-A recipe with `validation` holds back a share of the training part. It alone chooses: after every epoch, or with
-`anytime` at the steps that `anytime.py` names. Test parts are only measured, on the state chosen so far.
+A recipe with `validation` holds back a share of the training part. It alone chooses: after every
+epoch, or with `anytime` at the steps that `anytime.py` names. Test parts are only measured, on the
+state chosen so far.
 """
 
 from __future__ import annotations
@@ -21,16 +22,22 @@ from core.protocol.job_event import BestEvent, JobEvent, MetricEvent
 from core.protocol.snapshot import BestState, ValidationState
 
 LEAST_PER_CLASS = 5
-"""Images of the validation part: with fewer, which state is deployed is a coarse choice."""
+"""Minimum number of validation images per class: with fewer, the choice of a state is coarse."""
 FORWARDS_PER_IMAGE = 3
-"""What it costs to train on an image, in forward passes: its own, and a backward pass of about two."""
+"""Cost of training on an image, in forward passes.
+
+One is its own, and its backward pass costs about two.
+"""
 
 Emit = Callable[[JobEvent], None]
 
 
 @dataclass
 class Best:
-    """The best validated state so far: right answers of `total`, and the tensors after `step` updates."""
+    """The best validated state so far.
+
+    It has `correct` right predictions of `total`, and the tensors after `step` updates.
+    """
 
     total: int
     correct: int = -1
@@ -40,13 +47,17 @@ class Best:
 
 
 class Validation:
-    """Validates the network of a run, keeps the best state and the ADP curve.
+    """Validation of a run's network, with its best state and its ADP curve.
 
     Args:
-        images: uint8 [N, S, S, C], the validation part; it may be empty, and then nothing is ever chosen.
+        ctx: the training context.
+        method: the method that is trained.
+        images: uint8 [N, S, S, C], the validation part; if it is empty, no state is ever chosen.
         wanted: int64 [N], rows of the head in use.
         steps: of the whole run; the state after the last one is validated too.
-        test: measures the network as it is on the held-out parts of the new task and of earlier ones.
+        emit: receives events.
+        test: measures the present network on the held-out parts of the new task and of earlier
+            ones.
     """
 
     def __init__(
@@ -72,18 +83,21 @@ class Validation:
         self._test = test
 
     def begin(self) -> None:
-        """Before the first step of a run, which is also a state to deploy; not called again when it resumes."""
+        """Validate before the first step of a run, whose state may be deployed too.
+
+        Not called again when a run resumes.
+        """
         for text in self._remarks():
             self._ctx.warn(text)
         self.after_step(0, 0)
         if self.total and not self.anytime and self._method.max_forecast() is not None:
-            self._validate(0, 0)  # what is always affordable
+            self._validate(0, 0)  # a state that is always within the budget
 
     def after_step(self, step: int, epoch: int) -> None:
-        """With `anytime`: validate and test where it is time to, after `step` updates.
+        """Validate and test at the steps of `anytime`, after `step` updates.
 
-        The last state is validated at any rate, but after the curve has its point: ADP is of validations at fixed
-        steps, whatever the length of the run.
+        The last state is always validated, but after the curve has its point: ADP is of validations
+        at fixed steps, for runs of any length.
         """
         if not self.anytime:
             return
@@ -95,49 +109,49 @@ class Validation:
             self._validate(step, epoch)
 
     def after_epoch(self, step: int, epoch: int) -> None:
-        """Without `anytime`: validate."""
+        """Validate after an epoch, without `anytime`."""
         if self.total and not self.anytime:
             self._validate(step, epoch)
 
     def deploy(self) -> None:
-        """Put the best state into the network, where anything was validated."""
+        """Load the best state into the network, if any state was validated."""
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
     def adp(self) -> Adp | None:
-        """The curve and ADP-mean per task; None without `anytime`."""
+        """Return the curve and ADP-mean per task; None without `anytime`."""
         return Adp(curve=self.curve.points, mean=dict(self.curve.mean())) if self.anytime else None
 
     def announce(self) -> None:
-        """Tell that there is a best state to ask for."""
+        """Emit an event that a best state is available."""
         if self.anytime and self.best.tensors:
             self._emit(BestEvent(step=self.best.step))
 
     # Snapshots.
 
     def state(self) -> ValidationState:
-        """What `resume` needs besides the tensors of the best state."""
+        """Return the state that `resume` needs besides the tensors of the best state."""
         best = self.best
         return ValidationState(
             best=BestState(correct=best.correct, step=best.step, epoch=best.epoch), curve=self.curve.points
         )
 
     def resume(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what a snapshot holds."""
+        """Continue from the state in a snapshot."""
         best = state.best
         self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
         self.curve = Curve(state.curve)
 
     def _remarks(self) -> Iterator[str]:
-        """What is wrong with the size of the validation part."""
+        """Yield warnings about the size of the validation part."""
         recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:
             return
         if self.total == 0:
-            lost = ", and there are no anytime states" if recipe.anytime else ""
+            consequence = ", and there are no anytime states" if recipe.anytime else ""
             yield (
                 f"too few images for a validation part of {recipe.validation:g}: the state after the last step is "
-                f"deployed{lost}"
+                f"deployed{consequence}"
             )
         elif self.total < LEAST_PER_CLASS * classes:
             yield (
@@ -153,7 +167,7 @@ class Validation:
     # Measuring.
 
     def correct(self) -> int:
-        """How many images of the validation part the network as it is answers rightly."""
+        """Return the number of correct predictions of the network on the validation part."""
         ctx = self._ctx
         right = correct_predictions(
             ctx.network, self._images, self._wanted, ctx.head_task, self._method.predict_logits, ctx.inputs
@@ -161,15 +175,17 @@ class Validation:
         return int(right.sum())
 
     def _validate(self, step: int, epoch: int) -> None:
+        """Count correct predictions, and store the state if it is the best so far."""
         correct, network = self.correct(), self._ctx.network
         self._metric("validation_accuracy", step, correct / self.total)
+        # Of equal states the earliest stays.
         if correct > self.best.correct and self._affordable():
-            held = {name: t.detach().clone() for name, t in network.state_dict().items()}
-            self.best = Best(self.total, correct, step, epoch, held)
+            tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
+            self.best = Best(self.total, correct, step, epoch, tensors)
             self.announce()
 
     def _affordable(self) -> bool:
-        """Whether the method's forecast of what earlier tasks lose is within the recipe's budget."""
+        """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
         budget = self._method.max_forecast()
         if budget is None or self._ctx.first:
             return True
@@ -177,6 +193,8 @@ class Validation:
         return predicted is None or predicted <= budget
 
     def _record(self, step: int) -> None:
+        """Add a checkpoint to the ADP curve, and emit it as a metric."""
+
         def test() -> Accuracy:
             with self._deployed():
                 return self._test()
@@ -186,7 +204,7 @@ class Validation:
 
     @contextmanager
     def _deployed(self) -> Iterator[None]:
-        """The network in its best state, and back in the present one afterwards, bit for bit."""
+        """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         present = {name: t.detach().clone() for name, t in network.state_dict().items()}
         network.load_state_dict(self.best.tensors, strict=True)

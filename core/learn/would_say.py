@@ -1,7 +1,7 @@
-"""Answers of the version that a job starts from to new classes, before they are learned.
+"""Predictions of the parent version for new classes, before they are learned.
 
-It has to call each of their images by a class that it knows. How often it does so surely is what production would have
-got wrong, without a sign, had the images come as questions.
+The parent has to assign each of their images a class that it knows. The number of sure predictions
+among these is what production would have got wrong, without a sign, for such images.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from core.protocol.data_report import WouldSay
 MOST_IMAGES = 1000
 SHOWN = 100
 SURELY = 0.9
-"""The probability that counts as sure where the model does not say when an answer is."""
+"""Probability of a sure prediction, for models without a threshold of their own."""
 
 
 @dataclass(frozen=True)
 class Parent:
-    """A version as it answers. sure_from: None: `SURELY` counts."""
+    """A version with its prediction function. sure_from: None: `SURELY` is used."""
 
     network: Network
     predict: Predict
@@ -37,40 +37,43 @@ class Parent:
 
 
 def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
-    """Of each class of `data` that the version does not know, what it is called most often; the surest first."""
-    known = parent.network.classes
-    is_new = torch.tensor([name not in set(known) for name in data.names], dtype=torch.bool)
+    """Return the most frequent prediction for each class of `data` that the version does not know.
+
+    Classes with the largest share of sure predictions come first.
+    """
+    known_classes = parent.network.classes
+    is_new = torch.tensor([name not in set(known_classes) for name in data.names], dtype=torch.bool)
     rows = is_new[data.labels].nonzero().squeeze(1)
-    if not known or not len(rows):
+    if not known_classes or not len(rows):
         return []
     rows = rows[evenly_spaced(len(rows), MOST_IMAGES)]
-    said, probabilities = _answer(parent, data, rows)
-    least = SURELY if parent.sure_from is None else parent.sure_from
-    found: list[WouldSay] = []
+    predicted, probabilities = _answer(parent, data, rows)
+    threshold = SURELY if parent.sure_from is None else parent.sure_from
+    results: list[WouldSay] = []
     for label in data.labels[rows].unique().tolist():  # type: ignore[no-untyped-call]
         mine = data.labels[rows] == label
-        most = int(said[mine].mode().values)
-        taken = mine & (said == most)
-        found.append(
+        favourite = int(predicted[mine].mode().values)
+        is_favourite = mine & (predicted == favourite)
+        results.append(
             {
                 "label": data.names[label],
-                "said": known[most],
-                "images": int(taken.sum()),
-                "surely": int((taken & (probabilities >= least)).sum()),
+                "said": known_classes[favourite],
+                "images": int(is_favourite.sum()),
+                "surely": int((is_favourite & (probabilities >= threshold)).sum()),
                 "of": int(mine.sum()),
-                "least": least,
+                "least": threshold,
                 "version": parent.version,
             }
         )
-    return sorted(found, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
+    return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
 def _answer(parent: Parent, data: Dataset, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int64 [n] and float16 [n]: the rows of the version's answers and their probabilities."""
+    """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():
-        for some in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
-            logits = parent.predict(parent.network, parent.inputs(data.images[some]), None)
+        for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
+            logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             parts.append(pick_rows(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)
     return torch.cat(picked).long(), torch.cat(probabilities)

@@ -1,6 +1,7 @@
-"""The line of a model: what the next task starts from, where each task stands, and what may not be lost on the way.
+"""The lineage of a model: start of the next task, standing of each task, guards against loss.
 
-`standing` names where a task stands; `coverage` says what a version was taught and what it lacks; `gate` judges a
-version; `line` holds every change: publish, hold, settle, promote, roll back, follow; `words` says it to a person.
-Whoever calls holds the model's row, so that no two changes of one model are beside each other.
+`standing` defines the standing of a task; `coverage` lists the tasks that a version was taught and
+those it lacks; `gate` judges a version; `line` makes every change: publish, hold, settle, promote,
+roll back, follow; `words` describes it for people. The caller holds the lock on the model's row, so
+that no two changes of one model run at the same time.
 """

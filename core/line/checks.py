@@ -1,8 +1,8 @@
-"""The gate's checks beside production: the limits that a new model has, and each judged from stored counts.
+"""Checks of the gate against production and other versions, judged from stored counts.
 
-A loss counts where it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A check without images
-passes and says why nothing was measured. `features_collapsed` compares with ancestors, and not image by image
-(`core.line.features`).
+A loss counts if it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A
+check without images passes and says why nothing was measured. `features_collapsed` compares a
+version with its ancestors by shares, not image by image (`core.line.features`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ NEW_GATE: GateLimits = {
     "learned_nothing": 0.10,
     "features_collapsed": LIMIT,
 }
-"""Limits of a new model (`docs/benchmarks.md` has the measurement)."""
+"""Limits of a new model; see `docs/benchmarks.md` for the measurement."""
 ALL_OFF: GateLimits = {
     "forgotten": None,
     "confused": None,
@@ -35,9 +35,9 @@ ALL_OFF: GateLimits = {
     "features_collapsed": None,
 }
 LEAST_OF_CLASS = 5
-"""Held-out images below which a class is not asked for."""
+"""Number of held-out images below which a class is not checked."""
 LEAST_OF_NEW = 10
-"""Held-out images of new classes below which nothing is said of what was learned."""
+"""Number of held-out images of new classes below which the check on learning makes no statement."""
 _SHOWN = 4
 _NAMED = 20
 _Judge = Callable[[Losses, float], GateCheck]
@@ -52,7 +52,13 @@ def check_losses(
     model_id: str,
     features: FeatureCount | None = None,
 ) -> list[GateCheck]:
-    """Judge what a version lost by the checks that are on; `losses`, `features` None: nothing was counted."""
+    """Judge the losses of a version by the checks that are on.
+
+    Args:
+        limits: limits of the gate; a check without a limit is off.
+        losses, features: stored counts; None if nothing was counted.
+        model_id: id of the model, for the addresses of pictures.
+    """
     checks: list[GateCheck] = []
     for name in CHECKS:
         limit = limits.get(name)
@@ -72,7 +78,10 @@ def check_losses(
 
 
 def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Visibility | None:
-    """Say which losses the compared images could have shown; None where nothing was asked or compared."""
+    """Return the size of losses that the compared images could have shown.
+
+    Return None if nothing was checked or compared.
+    """
     if losses is None or limits.get("forgotten") is None or losses["forgotten"]["missing"] is not None:
         return None
     visible = losses["visible"]
@@ -90,6 +99,7 @@ def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Vis
 
 
 def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
+    """Judge the net loss on earlier tasks, among the classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _unmeasured("forgotten", limit, count["missing"])
@@ -104,6 +114,7 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
 
 
 def _judge_confused(losses: Losses, limit: float) -> GateCheck:
+    """Judge the share of earlier images that are predicted as a class that is new in this batch."""
     count = losses["confused"]
     if count["missing"] is not None:
         return _unmeasured("confused", limit, count["missing"])
@@ -116,25 +127,26 @@ def _judge_confused(losses: Losses, limit: float) -> GateCheck:
 
 
 def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
+    """Judge the recall of each class that was at least half right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
         return _unmeasured("class_lost", limit, count["missing"])
-    known = [
+    judged = [
         one
         for one in count["classes"]
         if one["images"] >= LEAST_OF_CLASS and 2 * one["before"] >= one["images"]
     ]
-    if not known:
+    if not judged:
         return _unmeasured(
             "class_lost",
             limit,
             f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were right",
         )
-    lost = [one for one in known if _recall(one) <= limit]
-    worst = min(known, key=_recall)
+    lost_classes = [one for one in judged if _recall(one) <= limit]
+    worst = min(judged, key=_recall)
     text = (
-        f"it lost {_named(lost, count['against'])}"
-        if lost
+        f"it lost {_named(lost_classes, count['against'])}"
+        if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is worst: "
         f"{_right_now(worst)} of {worst['images']} right"
     )
@@ -142,20 +154,21 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
         "name": "class_lost",
         "limit": limit,
         "value": _recall(worst),
-        "passed": not lost,
+        "passed": not lost_classes,
         "against": count["against"] or 0,
         "images": count["images"],
-        "classes": [one["label"] for one in lost][:_NAMED],
+        "classes": [one["label"] for one in lost_classes][:_NAMED],
         "detail": _sentence(text),
     }
 
 
 def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
+    """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
         return _unmeasured("drifted", limit, count["missing"])
     shares = {one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]}
-    # p of the worst of many tasks: each may be wrong by chance.
+    # Bonferroni correction: the worst of many tasks may look significant by chance.
     drifted = [
         one
         for one in count["tasks"]
@@ -177,9 +190,10 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
 
 
 def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
+    """Judge the accuracy on new classes, and the net loss on known classes of the batch."""
     new, known = losses["new"], losses["known"]
-    p = mcnemar_worse(known["negative"], known["positive"])
-    is_worse = known["missing"] is None and p < SIGNIFICANT
+    p_value = mcnemar_worse(known["negative"], known["positive"])
+    is_worse = known["missing"] is None and p_value < SIGNIFICANT
     has_new = new["missing"] is None and new["images"] >= LEAST_OF_NEW
     if not has_new and known["missing"] is not None:
         few = f"the batch has {_many(new['images'], 'held-out image')} of new classes, {LEAST_OF_NEW} are needed"
@@ -203,7 +217,7 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         "value": share,
         "passed": not (is_blank or is_worse),
         "images": new["images"] + known["images"],
-        "p": p,
+        "p": p_value,
         "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
         if is_blank or is_worse
         else [],
@@ -212,6 +226,7 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
 
 
 def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
+    """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if found is None:
         return _unmeasured(name, limit, _BEFORE)
@@ -220,12 +235,12 @@ def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:
     if one is None:
         return _unmeasured(name, limit, str(found["missing"]))
     now, before = say_shares(one)
-    whose = "the last good version" if collapsed else "the best of the last versions"
+    label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
     if collapsed:
         subject = "its features have collapsed: a linear discriminant on them"
     text = (
-        f"{subject} gets {now} held-out images of earlier tasks right, on those of version {one['version']}, {whose}, "
+        f"{subject} gets {now} held-out images of earlier tasks right, on those of version {one['version']}, {label}, "
         f"{before}, among the classes that both know"
     )
     return {
@@ -251,6 +266,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 def _measured(
     name: Check, limit: float, value: float, failed: bool, text: str, count: LossCount, p: float
 ) -> GateCheck:
+    """Return the result of a check that was measured."""
     worst = [one for one in count["classes"] if one["negative"] > one["positive"]] if failed else []
     if worst:
         text = f"{text}, most of {_listed(worst)}"
@@ -270,6 +286,7 @@ def _measured(
 
 
 def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
+    """Return the result of a check without a measurement; it passes."""
     return {
         "name": name,
         "limit": limit,
@@ -281,6 +298,7 @@ def _unmeasured(name: Check, limit: float, why: str) -> GateCheck:
 
 
 def _shown(name: ImageCheck, losses: Losses) -> list[LostImage]:
+    """Return the lost images to show for a check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
@@ -292,19 +310,22 @@ def _picture(image: LostImage, model_id: str) -> CheckPicture:
 
 
 def _net(count: LossCount) -> float:
+    """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
 
 def _right_now(one: ClassLoss) -> int:
+    """Return the number of images of a class that the version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _recall(one: ClassLoss) -> float:
+    """Return the recall of a class, in [0, 1]."""
     return _right_now(one) / one["images"]
 
 
 def _named(lost: Sequence[ClassLoss], against: int | None) -> str:
-    """`cat (0 of 12 right, 11 by version 3) and dog (…)`."""
+    """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
         f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version {against})"
         for one in lost
@@ -313,15 +334,16 @@ def _named(lost: Sequence[ClassLoss], against: int | None) -> str:
 
 
 def _listed(worst: Sequence[ClassLoss]) -> str:
-    """`cat (9 of 12) and dog (8 of 12)`: images that turned wrong."""
+    """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
     return _joined([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
 
 
 def _joined(texts: Sequence[str]) -> str:
-    shown = list(texts[:_SHOWN])
+    """Join texts with commas and "and"; only the first few are named."""
+    named = list(texts[:_SHOWN])
     if len(texts) > _SHOWN:
-        shown.append(f"{len(texts) - _SHOWN} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+        named.append(f"{len(texts) - _SHOWN} more")
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
 def _sentence(text: str) -> str:

@@ -1,7 +1,7 @@
-"""What a version was taught, and what it lacks of what its model must not lose.
+"""Tasks that a version was taught, and tasks and classes that it lacks.
 
-`manifest.tasks` names the tasks that a version was taught, in order. All code asks it, never the chain of parents: a
-version may one day come from two, or have a task taken out.
+`manifest.tasks` lists the tasks that a version was taught, in order. All code uses this list and
+never the chain of parents: a version may some day have two parents, or have a task removed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,38 +19,39 @@ S = Standing
 
 @dataclass(frozen=True)
 class Lost:
-    """Tasks that a version must cover and does not, and the classes that it therefore cannot name."""
+    """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
 
     tasks: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
 
 
 def taught(manifest: Manifest) -> list[int]:
-    """The tasks that the version of this manifest was taught, in order."""
+    """Return the tasks that the version of this manifest was taught, in order."""
     return list(manifest.tasks)
 
 
 def knows_one_class(manifest: Manifest) -> bool:
-    """Return True if a version can give no other answer than one class."""
+    """Return True if a version knows only one class, and so always predicts it."""
     heads = [head.classes for head in manifest.heads or []]
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
 def with_task(manifest: Manifest, number: int) -> list[int]:
-    """What a version is taught that learns task `number` on top of the version of this manifest."""
-    before = taught(manifest)
-    return before if number in before else [*before, number]
+    """Return the tasks of a version that learns task `number` on top of this manifest's version."""
+    tasks = taught(manifest)
+    return tasks if number in tasks else [*tasks, number]
 
 
 def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
-    """What a version that was taught `tasks` lacks of what is learned or rolled back.
+    """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
 
-    In the data scenario every task has the model's classes, so that only a class that no other task shows is lost.
+    In the data scenario all tasks share the model's classes, so a class is lost only if no other
+    task shows it.
 
     Args:
-        again: whether the version's task was learned again. Tasks that are to be learned again after it are
-            not asked of it, or several could never be brought back; of all other versions they are, since
-            learning them may fail.
+        again: True if the version's task was learned again. Tasks that will be learned again after
+            it are then not required, since otherwise several tasks could never be brought back.
+            Other versions must have them, because learning them may fail.
     """
     query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
     missing = set(session.scalars(query)) - set(tasks)
@@ -58,20 +59,26 @@ def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool)
         missing -= open_tasks(session, model.id).keys()
     if not missing:
         return Lost()
-    of_lost, kept = _classes(session, model, missing), _labels(_classes(session, model, tasks))
+    labels_of_missing, known_labels = (
+        _classes(session, model, missing),
+        _labels(_classes(session, model, tasks)),
+    )
     if model.scenario == "data":
-        of_lost = {number: labels for number, labels in of_lost.items() if labels - kept}
-    labels = _labels(of_lost) if model.scenario == "task" else _labels(of_lost) - kept
-    return Lost(tuple(sorted(of_lost)), tuple(sorted(labels)))
+        labels_of_missing = {
+            number: labels for number, labels in labels_of_missing.items() if labels - known_labels
+        }
+    labels = (
+        _labels(labels_of_missing) if model.scenario == "task" else _labels(labels_of_missing) - known_labels
+    )
+    return Lost(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
 
 PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
-"""Tasks that later versions do not contain, until they are learned again."""
+"""Standings of tasks that later versions do not contain until these are learned again."""
 
 
 def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
-    """Rolled back and skipped tasks that a version which was taught `tasks` does not contain, with where they
-    stand now."""
+    """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
 
@@ -79,13 +86,14 @@ def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple
 def lacked_of(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
-    """As `lacked`, of the model's tasks that were passed over, which the caller has read."""
-    found = [task for task in passed_over if task.number not in tasks]
-    unfinished = open_tasks(session, model.id) if found else {}
-    return [(task, standing(task, unfinished.get(task.number))) for task in found]
+    """Return the same as `lacked` for rolled-back and skipped tasks that the caller has read."""
+    missing = [task for task in passed_over if task.number not in tasks]
+    unfinished = open_tasks(session, model.id) if missing else {}
+    return [(task, standing(task, unfinished.get(task.number))) for task in missing]
 
 
 def _classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+    """Return the classes of each task by task number."""
     query = select(Task.number, Task.classes).where(
         Task.model_id == model.id, Task.number.in_(sorted(numbers))
     )
@@ -93,4 +101,5 @@ def _classes(session: Session, model: Model, numbers: Collection[int]) -> dict[i
 
 
 def _labels(classes: Mapping[int, set[str]]) -> set[str]:
+    """Return the union of the classes of all tasks."""
     return set().union(*classes.values()) if classes else set()

@@ -1,7 +1,8 @@
-"""Decide from counts whether a version's features have collapsed, and which version is the last good one.
+"""Detection of collapsed features from counts, and choice of the last good version.
 
-The figure is `baseline_lda`: the accuracy of a linear discriminant on the features, whatever the head says. Both sides
-are samples, so a loss counts only where it exceeds its limit and two standard errors of the difference.
+The measure is `baseline_lda`: the accuracy of a linear discriminant on the features, independent of
+the head. Both sides are samples, so a loss counts only if it exceeds its limit and two standard
+errors of the difference.
 """
 
 from fractions import Fraction
@@ -9,15 +10,16 @@ from fractions import Fraction
 from core.protocol.features import FeatureCount, FeatureShare
 
 LIMIT = 0.10
-"""Accuracy that the features of a version may lose beside its best ancestor's."""
+"""Maximum loss of accuracy of a version's features against its best ancestor."""
 SPREADS = 2
-"""Standard errors of the difference that a loss must exceed: what lies below may be chance."""
+"""Number of standard errors of the difference that a loss must exceed; a smaller one may be chance.
+"""
 LEAST_IMAGES = 20
-"""Images of each side below which nothing is compared: one is five points or more."""
+"""Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
 def find_loss(one: FeatureShare) -> float:
-    """Return the accuracy of the ancestor less that of the version."""
+    """Return the accuracy of the ancestor minus that of the version."""
     return float(_lead(one))
 
 
@@ -31,14 +33,15 @@ def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
             (one["right_before"] / one["images_before"], one["images_before"]),
         )
     )
-    # As fractions: 0.8 - 0.7 is more than 0.1 in floating point.
+    # Exact fractions, because 0.8 - 0.7 exceeds 0.1 in floating point.
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
 def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
-    """Return the newest good ancestor that a version has collapsed beside; None where its features have not collapsed.
+    """Return the newest good ancestor that a version has collapsed against.
 
-    An ancestor whose own features had collapsed is nothing to go on from. Where all of them had, the best is returned.
+    Return None if its features have not collapsed. An ancestor whose own features had collapsed is
+    no good start. If all of them had collapsed, the best one is returned.
     """
     worse = [one for one in found["ancestors"] if has_collapsed(one, limit)] if found is not None else []
     good = [one for one in worse if one["is_good"]]
@@ -46,14 +49,14 @@ def find_last_good(found: FeatureCount | None, limit: float = LIMIT) -> FeatureS
 
 
 def find_best(found: FeatureCount) -> FeatureShare | None:
-    """Return the ancestor that is furthest ahead; None where none was compared."""
+    """Return the ancestor that is furthest ahead, or None if none was compared."""
     return max(found["ancestors"], key=_lead, default=None)
 
 
 def say_shares(one: FeatureShare) -> tuple[str, str]:
-    """Return `32 % of 120` of the version and `71 % of 118` of the ancestor."""
-    now, before = (one["right"], one["images"]), (one["right_before"], one["images_before"])
-    return _share(*now), _share(*before)
+    """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
+    version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
+    return _share(*version), _share(*ancestor)
 
 
 def _share(right: int, images: int) -> str:
@@ -61,4 +64,5 @@ def _share(right: int, images: int) -> str:
 
 
 def _lead(one: FeatureShare) -> Fraction:
+    """Return the exact difference of the two accuracies."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(one["right"], one["images"])

@@ -1,8 +1,9 @@
-"""What a version must show before it is published and `production` moves to it.
+"""The gate: checks that a version must pass before it is published and `production` moves to it.
 
-Two checks are made in every model: that nothing which the model learned is lost (`lost_tasks`), and that the line still
-goes on from the version's parent (`parent_rolled_back`). Limits that are not set are not checked. A figure that is
-undefined (such as forgetting after the first task) passes with value None; one that is no finite number does not.
+Two checks apply to every model: no learned task is lost (`lost_tasks`), and the lineage still
+continues from the version's parent (`parent_rolled_back`). Limits that are not set are not checked.
+An undefined figure (such as forgetting after the first task) passes with value None; a figure that
+is not finite fails.
 """
 
 import math
@@ -17,13 +18,13 @@ from core.protocol.losses import Losses
 
 @dataclass(frozen=True)
 class Place:
-    """How a version lies in the line of its model.
+    """Position of a version in the lineage of its model.
 
     Attributes:
         parent: number of the version that it was learned from.
-        head: number of the version that the line goes on from.
-        lost: what it lacks of what the model must cover.
-        may_lose: whether the model allows that (`allow_lost_classes`).
+        head: number of the version that the lineage continues from.
+        lost: tasks and classes that it lacks.
+        may_lose: True if the model allows lost tasks (`allow_lost_classes`).
         model: id of its model.
     """
 
@@ -36,12 +37,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Production:
-    """How a version compares with the one that was in production when it was made, image by image.
+    """Comparison of a version, image by image, with the one in production when it was made.
 
     Attributes:
-        version: number of that version.
-        negative: images that it answers right and the new version wrong.
-        images: held-out images of all tasks that both answer.
+        version: number of the version in production.
+        negative: images that production gets right and the new version gets wrong.
+        images: held-out images of all tasks that both cover.
     """
 
     version: int
@@ -51,16 +52,19 @@ class Production:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is measured of a version.
+    """Measurements of a version.
 
     Attributes:
-        forgetting, acc: of its row of the accuracy matrix.
-        new_task: accuracy on its own task.
-        predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
-        coverage: share of held-out images that it answers surely, where the model promises a precision.
-        production: beside the version in production; None: that was taught nothing, or nothing was compared.
-        losses: image by image beside other versions; None: nothing was counted.
-        features: beside its ancestors' features; None: nothing was counted.
+        forgetting, acc: figures of its row of the accuracy matrix.
+        new_task: accuracy on its own task, in [0, 1].
+        acc: mean accuracy of its row, in [0, 1].
+        predicted_rise: rise of the earlier tasks' mean loss, if the method forecasts it.
+        production: comparison with production; None if production was taught nothing or nothing was
+            compared.
+        coverage: share of held-out images predicted with confidence, if the model promises a
+            precision.
+        losses: counts image by image against other versions; None if nothing was counted.
+        features: counts of its features against its ancestors'; None if nothing was counted.
     """
 
     forgetting: float | None = None
@@ -74,9 +78,11 @@ class Metrics:
 
     @property
     def negative_flips(self) -> float | None:
-        """The share of images that got wrong, in [0, 1]."""
-        found = self.production
-        return found.negative / found.images if found is not None and found.images else None
+        """Share of images that turned wrong, in [0, 1]; None if nothing was compared."""
+        production = self.production
+        return (
+            production.negative / production.images if production is not None and production.images else None
+        )
 
 
 def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
@@ -97,22 +103,26 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         passed = True
         if isinstance(value, float):
             passed = value <= limit if name.startswith("max_") else value >= limit
-            value = value if math.isfinite(value) else None  # JSON has no other numbers
+            value = value if math.isfinite(value) else None  # JSON has no infinity or NaN
         check: GateCheck = {"name": name, "limit": limit, "value": value, "passed": passed}
-        beside = metrics.production
-        if name == "max_negative_flips" and beside is not None:
-            check |= {"against": beside.version, "negative": beside.negative, "images": beside.images}
+        production = metrics.production
+        if name == "max_negative_flips" and production is not None:
+            check |= {
+                "against": production.version,
+                "negative": production.negative,
+                "images": production.images,
+            }
         checks.append(check)
     checks += check_losses(gate, metrics.losses, place.model, metrics.features)
-    lost = place.lost
+    lacking = place.lost
     checks.append(
         {
             "name": "lost_tasks",
             "limit": None if place.may_lose else 0,
-            "value": len(lost.tasks),
-            "passed": place.may_lose or not lost.tasks,
-            "tasks": list(lost.tasks),
-            "classes": list(lost.classes),
+            "value": len(lacking.tasks),
+            "passed": place.may_lose or not lacking.tasks,
+            "tasks": list(lacking.tasks),
+            "classes": list(lacking.classes),
         }
     )
     in_line = place.parent == place.head

@@ -1,4 +1,4 @@
-"""The verdict on a version from what is stored: its measurements, its model's gate, and where tasks stand now."""
+"""The verdict on a version from stored measurements, its gate, and the standings of tasks."""
 
 import math
 
@@ -17,19 +17,22 @@ from core.protocol.losses import Losses
 
 
 def judge(session: Session, model: Model, version: Version) -> Verdict:
-    """Judge a version by the gate of its job: a change of the model's counts for later tasks."""
+    """Judge a version by the gate of its job.
+
+    A change of the model's gate affects only later tasks.
+    """
     tasks = taught(version.manifest)
     row = row_of(session, model.id, version.number)
-    found = row_figures(tasks, row, model.scenario)
-    own = row.get(version.task_number or 0)
+    figures = row_figures(tasks, row, model.scenario)
+    own_cell = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
-    beside = beside_production(session, model.id, version.number)
+    comparison = beside_production(session, model.id, version.number)
     metrics = Metrics(
-        found.forgetting,
-        own.accuracy if own else None,
-        found.acc,
+        figures.forgetting,
+        own_cell.accuracy if own_cell else None,
+        figures.acc,
         rise,
-        beside,
+        comparison,
         coverage_of(session, model, version.number),
         read_losses(session, model.id, version.number),
         read_features(session, model.id, version.number),
@@ -43,37 +46,43 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
 
 
 def limits_of(model: Model, job: Job | None) -> GateOut:
-    """The gate that a job's version is judged by; rows from before a limit lack its name."""
+    """Return the gate that a job's version is judged by; rows older than a limit lack its name."""
     return model.gate if job is None or job.gate is None else job.gate
 
 
 def beside_production(session: Session, model_id: str, version: int) -> Production | None:
-    """What was counted when the version was made, where its gate asks for it."""
-    found = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
-    return None if found is None else Production(**found.detail)
+    """Return the stored comparison with production, if the version's gate has that limit."""
+    measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
+    return None if measurement is None else Production(**measurement.detail)
 
 
 def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
-    """Read what was counted for the checks when the version was made, where its gate had one of them."""
+    """Return the stored counts for the checks, if the version's gate has such a check."""
     row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def read_features(session: Session, model_id: str, version: int) -> FeatureCount | None:
-    """Read what was counted of a version's features beside its ancestors' when it was made."""
+    """Return the stored counts of a version's features against its ancestors'."""
     row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def coverage_of(session: Session, model: Model, version: int) -> float | None:
-    """Share of held-out images that a version answers surely; None: nothing is promised, or nothing was measured."""
-    found = sure_of(session, model, version)
-    return None if found is None or not found["images"] else found["covered"] / found["images"]
+    """Return the share of held-out images that a version predicts with confidence, in [0, 1].
+
+    None if the model promises no precision, or nothing was measured.
+    """
+    sure = sure_of(session, model, version)
+    return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:
-    """Of the earlier tasks' mean loss, where the method forecasts it; infinite where it was no finite number."""
-    found = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
-    if found is None:
+    """Return the forecast rise of the earlier tasks' mean loss.
+
+    It is infinite if it was not a finite number, and None if the method makes no forecast.
+    """
+    measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
+    if measurement is None:
         return None
-    return math.inf if found.value is None else found.value
+    return math.inf if measurement.value is None else measurement.value

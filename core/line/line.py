@@ -1,8 +1,9 @@
-"""Every change of a model's line: a version is published or held, promoted, rolled back, left, judged again.
+"""All changes of a model's lineage: publish, hold, promote, roll back, skip, discard, judge.
 
-The line head (`Model.head`) is the version that the next task starts from. While production follows it names the head;
-a rollback moves both back and pins production, and later versions move the head alone. Each function is called with
-the model's row locked, writes standings, aliases and their history together, and says what was lost on the way.
+The lineage head (`Model.head`) is the version that the next task starts from. While production
+follows the lineage, it points to the head. A rollback moves both back and pins production; later
+versions then move only the head. Each function is called with the model's row locked, writes
+standings, aliases and their history together, and reports lost tasks.
 """
 
 from dataclasses import dataclass
@@ -24,13 +25,18 @@ PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
 STOP = "stop"
 _REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCELLED})
-"""Standings that the end of a job replaces: no version was made of the task yet."""
+"""Standings that the end of a job replaces, since no version was made of the task yet."""
 
 
 @dataclass(frozen=True)
 class Mover:
-    """Who moves an alias, and why. `cause`: publish, set, rollback or follow; `actor`: a key's id, None for a
-    worker."""
+    """The cause and the author of an alias's move.
+
+    Attributes:
+        cause: create, publish, set, rollback or follow.
+        actor: id of a key; None for a worker.
+        reason: reason given by a person.
+    """
 
     cause: str
     actor: str | None = None
@@ -41,35 +47,36 @@ PUBLISH = Mover("publish")
 
 
 def locked(session: Session, model_id: str) -> Model:
-    """The model's row as it is now, held until the transaction ends."""
+    """Return the model's row as it is now, locked until the transaction ends."""
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
 
 def version_of(session: Session, model: Model, number: int) -> Version | None:
-    """The model's version of that number."""
+    """Return the model's version of that number, or None."""
     query = select(Version).where(Version.model_id == model.id, Version.number == number)
     return session.scalars(query).one_or_none()
 
 
 def head_of(session: Session, model: Model) -> Version:
-    """The version that the next task starts from."""
-    found = version_of(session, model, model.head)
-    assert found is not None, "a head is a version of its model"
-    return found
+    """Return the version that the next task starts from."""
+    head = version_of(session, model, model.head)
+    assert head is not None, "a head is a version of its model"
+    return head
 
 
 def start_of(session: Session, model: Model) -> Version | None:
-    """The version that the next task starts from; None while the model waits for its base."""
+    """Return the start of the next task, or None while the model waits for its base."""
     return None if model.base_job is not None else head_of(session, model)
 
 
 def publish(
     session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
 ) -> None:
-    """A version becomes the line head, and production where that follows.
+    """Publish a version: it becomes the lineage head, and production moves to it if it follows.
 
-    While production is version 0, a version that knows one class does not replace it: it would call everything by that
-    class. The line goes on from it, and production follows with the next version.
+    While production is version 0, a version that knows only one class does not replace it, since it
+    would predict that class for everything. The lineage continues from it, and production moves
+    with the next version.
     """
     version.status = "published"
     owner_events.of_version(session, model, version, now)
@@ -82,16 +89,17 @@ def publish(
 
 
 def stays_behind(session: Session, model: Model, version: Version) -> bool:
-    """Return True if a published version is not promoted, since it knows one class and production none."""
+    """Return True if a version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
     return has_none and version.number > 0 and knows_one_class(version.manifest)
 
 
 def hold(session: Session, model: Model, task: Task, now: float) -> None:
-    """A version failed its gate: the line stops at its task, or goes on without it where the model says so.
+    """Record that a version failed its gate: stop at its task, or skip it if the model says so.
 
-    A task that the line head was taught meanwhile stays learned, and one that was rolled back is still asked for.
+    A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
+    required.
     """
     if task.number in taught(head_of(session, model).manifest):
         return
@@ -102,13 +110,16 @@ def hold(session: Session, model: Model, task: Task, now: float) -> None:
 
 
 def skip(model: Model, task: Task, now: float) -> None:
-    """The line goes on without a task that was held; its training part is kept for a while from now on."""
+    """Skip a task whose version was held.
+
+    Its training images are retained for the model's period from now on.
+    """
     settle(task, Standing.SKIPPED, now)
     _date(model, task, now)
 
 
 def discard(model: Model, task: Task, now: float) -> None:
-    """Nobody wants a task."""
+    """Discard a task that nobody needs."""
     dated = task.standing == Standing.HELD
     settle(task, Standing.DISCARDED, now)
     if dated:
@@ -116,27 +127,34 @@ def discard(model: Model, task: Task, now: float) -> None:
 
 
 def _date(model: Model, task: Task, now: float) -> None:
-    """Keep a training part for a while from now on, or as long as was said before."""
+    """Retain the training images for the model's period from now on, or longer if promised before."""
     until = now + model.training_data_days * DAY_S
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
 def ended(session: Session, job: Job, now: float) -> None:
-    """A job ended without a version, in the state that it has now: its task stands so, or where it stood before."""
+    """Update the standing of a task whose job has ended without a version.
+
+    The standing follows from the state of the job; a task of which a version was made before keeps
+    its standing.
+    """
     if job.task_id is None:
         return
     model = locked(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[State(job.state)]
     if task.standing in _REPLACED:
-        wanted = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
-        settle(task, to, now, stops=wanted == STOP)
+        reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
+        settle(task, to, now, stops=reaction == STOP)
     session.flush()
     judge_again(session, model, now)
 
 
 def judge_again(session: Session, model: Model, now: float) -> list[int]:
-    """Judge the held versions by where tasks stand now; publish those that pass. Returns their numbers."""
+    """Judge held versions again by the standings of tasks now, and publish those that pass.
+
+    Return their numbers.
+    """
     if model.deleted_at is not None:
         return []
     query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
@@ -159,52 +177,57 @@ def judge_again(session: Session, model: Model, now: float) -> list[int]:
 
 
 def held_version(session: Session, task: Task) -> Version | None:
-    """The newest version of a task, if it is held."""
+    """Return the newest version of a task if it is held, else None."""
     query = select(Version).where(Version.model_id == task.model_id, Version.task_number == task.number)
     newest = session.scalars(query.order_by(Version.number.desc()).limit(1)).one_or_none()
     return newest if newest is not None and newest.status == "held" else None
 
 
 def promote(session: Session, model: Model, target: Version, mover: Mover, now: float) -> list[Task]:
-    """Put production on a version; returns the tasks that the line has lost by it.
+    """Point production to a version, and return the tasks that the lineage lost by that.
 
-    The newest version of the line, and one that is newer than it, make production follow again; an older one pins it,
-    and what it was not taught is rolled back. A held one is published by it; where its task was still to be settled the
-    line goes on from it, and what it passes over is skipped. While production is pinned it may move forward within the
-    line, which goes on undisturbed.
+    The newest version of the lineage, and any newer version, make production follow again. An older
+    one pins production, and the tasks it was not taught are rolled back. A held version is
+    published by the move; if its task still waited for a decision, the lineage continues from it,
+    and the tasks that it lacks are skipped. While production is pinned, it may move forward within
+    the lineage, which continues undisturbed.
     """
-    held, head = target.status == "held", model.head
-    settles = held and _stands_held(session, target)
-    if target.number < head and not held and _between(session, model, target):
+    is_held, head = target.status == "held", model.head
+    settles = is_held and _stands_held(session, target)
+    if target.number < head and not is_held and _between(session, model, target):
         point(session, model, PRODUCTION, target.number, now, mover)
         return []
     model.head, model.production_follows = target.number, settles or target.number >= head
-    if held:
+    if is_held:
         target.status = "published"
         owner_events.of_version(session, model, target, now)
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
         _newest(session, model, target, now)
-        # Not in the job's log: whoever retries that job holds its row and waits for the model's.
+        # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
+        # could deadlock.
         target.warnings = [*target.warnings, words.overruled(target, mover.reason or "")]
     point(session, model, PRODUCTION, target.number, now, mover)
-    passed_over = settles or (held and target.number > head)
+    passed_over = settles or (is_held and target.number > head)
     return _recount(session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK)
 
 
 def _stands_held(session: Session, version: Version) -> bool:
-    """Whether the task of a version waits for a person."""
+    """Return True if the task of a version waits for a person."""
     query = select(Task.standing).where(Task.model_id == version.model_id, Task.number == version.task_number)
     return session.scalar(query) == Standing.HELD
 
 
 def follow(session: Session, model: Model, mover: Mover, now: float) -> None:
-    """Production moves to the line head and follows it from now on."""
+    """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
     point(session, model, PRODUCTION, model.head, now, mover)
 
 
 def point(session: Session, model: Model, name: str, number: int, now: float, mover: Mover) -> Alias:
-    """Move an alias, made when new, with a row of history; the same target again changes nothing."""
+    """Point an alias to a version, create it if new, and add a row of history.
+
+    Setting the same target again changes nothing.
+    """
     alias = session.get(Alias, (model.id, name), with_for_update=True)
     previous = None if alias is None else alias.version
     if alias is None:
@@ -231,14 +254,16 @@ def point(session: Session, model: Model, name: str, number: int, now: float, mo
 
 
 def _newest(session: Session, model: Model, version: Version, now: float) -> None:
-    """`latest` moves to a version that was just published, if none is newer."""
+    """Move `latest` to a version that was just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
         point(session, model, LATEST, version.number, now, PUBLISH)
 
 
 def _between(session: Session, model: Model, target: Version) -> bool:
-    """Whether a pinned production would move forward to `target`, and the line head comes from it."""
+    """Return True if pinned production would move forward to `target`, an ancestor of the lineage
+    head or the head itself.
+    """
     production = session.get(Alias, (model.id, PRODUCTION))
     if model.production_follows or production is None or target.number <= production.version:
         return False
@@ -253,10 +278,14 @@ def _between(session: Session, model: Model, target: Version) -> bool:
 
 
 def _recount(session: Session, model: Model, head: Version, now: float, lost_as: Standing) -> list[Task]:
-    """After the head was moved by hand: what it was taught is learned, what was learned before is `lost_as`."""
+    """Update standings after the head was moved by hand.
+
+    Tasks that the new head was taught are learned; other learned tasks get the standing `lost_as`
+    and are returned.
+    """
     covered = set(taught(head.manifest))
     query = select(Task).where(Task.model_id == model.id, Task.standing.is_not(None)).order_by(Task.number)
-    gone = []
+    lost_tasks = []
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
             if task.standing != Standing.LEARNED:
@@ -266,13 +295,16 @@ def _recount(session: Session, model: Model, head: Version, now: float, lost_as:
             task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
         ):
             settle(task, lost_as, now)
-            gone.append(task)
+            lost_tasks.append(task)
     session.flush()
-    return gone
+    return lost_tasks
 
 
 def waiting_job(session: Session, model: Model) -> str | None:
-    """A job of the model that may run next, to be rung for; None when none is queued."""
+    """Return a queued job of the model that may run next, so that workers can be notified.
+
+    Return None if there is none.
+    """
     query = select(Job.id).where(
         Job.model_id == model.id,
         is_unfinished(Job.state),
@@ -283,7 +315,11 @@ def waiting_job(session: Session, model: Model) -> str | None:
 
 
 def record_publish(session: Session, model: Model, version: Version, now: float, **how: str) -> None:
-    """The audit row of a version that was made, or that a gate let pass later; `how` names the job or the judgement."""
+    """Add the audit row of a new version, or of one that its gate let pass later.
+
+    Args:
+        how: the job or the judgement, by name.
+    """
     data = {"model": model.id, "version": version.number, "status": version.status, **how}
     about = {"object": version.id, "model_id": model.id, "data": data}
     row = Audit(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)

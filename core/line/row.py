@@ -1,4 +1,4 @@
-"""A version's row of the accuracy matrix: read, and written with what its ancestors knew."""
+"""A version's row of the accuracy matrix: read it, and store its figures."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,30 +17,35 @@ _ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
 
 
 def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
-    """The cells of a version, by task."""
-    found = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
-    return {task: Cell(correct, total, best) for task, correct, total, best in found}
+    """Return the cells of a version by task."""
+    cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
+    return {task: Cell(correct, total, best) for task, correct, total, best in cells}
 
 
 def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dict[int, float | None]:
-    """What `Cell.best` is of the next version's cells of `tasks`: best accuracy up to `version` since it was learned.
+    """Return the value of `Cell.best` for the next version's cells of `tasks`.
 
-    One version is read, and its ancestors only for tasks on which it was not measured itself.
+    That is the best accuracy in [0, 1] on a task since it was learned, up to and including
+    `version`. Ancestors are read only for tasks on which `version` was not measured itself.
     """
-    found: dict[int, float | None] = {}
-    at: Version | None = version
-    wanted = set(tasks)
-    while at is not None and (wanted := wanted & set(taught(at.manifest))):
-        row = row_of(session, at.model_id, at.number)
-        found |= {task: row[task].best_with_own() for task in wanted & row.keys()}
-        wanted -= row.keys()
-        parent = select(Version).where(Version.model_id == at.model_id, Version.number == at.parent)
-        at = session.scalars(parent).one_or_none() if wanted else None
-    return found
+    best_by_task: dict[int, float | None] = {}
+    ancestor: Version | None = version
+    remaining = set(tasks)
+    while ancestor is not None and (remaining := remaining & set(taught(ancestor.manifest))):
+        row = row_of(session, ancestor.model_id, ancestor.number)
+        best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
+        remaining -= row.keys()
+        parent = select(Version).where(
+            Version.model_id == ancestor.model_id, Version.number == ancestor.parent
+        )
+        ancestor = session.scalars(parent).one_or_none() if remaining else None
+    return best_by_task
 
 
 def keep_figures(session: Session, version: Version, cells: Mapping[int, Cell], scenario: str) -> None:
-    """Store the figures of a version's row, for the metrics of the versions that come from it."""
+    """Store the figures of a version's row, for the metrics of its descendants."""
     figures = row_figures(taught(version.manifest), cells, scenario)
-    told = {"last": figures.last, "forgetting": figures.forgetting}
-    measurements.add(session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, told)])
+    detail = {"last": figures.last, "forgetting": figures.forgetting}
+    measurements.add(
+        session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]
+    )

@@ -1,7 +1,8 @@
-"""Where a task stands in its model: what its job came to, and what people decided since.
+"""The standing of a task in its model: the outcome of its job, and the decisions of people since.
 
-Stored is what was settled last (`Task.standing`). While a job of the task is unfinished the task is open, whatever it
-was before; a retry or relearning that ends without a version leaves it where it was.
+The last settled standing is stored (`Task.standing`). While a job of the task is unfinished, the
+task is queued or running, whatever it was before. A retry that ends without a version leaves the
+stored standing unchanged.
 """
 
 from collections.abc import Collection
@@ -16,15 +17,15 @@ from core.db.tables import Job, Task
 
 
 class Standing(StrEnum):
-    """Queued and running are not stored: they are what an unfinished job makes of any task."""
+    """Standing of a task; queued and running are not stored, but follow from an unfinished job."""
 
     QUEUED = "queued"
     RUNNING = "running"
-    HELD = "held"  # its newest version failed its gate, and nobody has settled that
-    LEARNED = "learned"  # the line head was taught it
-    ROLLED_BACK = "rolled_back"  # the line head was taught it once
-    SKIPPED = "skipped"  # a person let the line go on without it
-    DISCARDED = "discarded"  # a person does not want it
+    HELD = "held"  # its newest version failed its gate, and no decision was made
+    LEARNED = "learned"  # the lineage head was taught it
+    ROLLED_BACK = "rolled_back"  # an earlier lineage head was taught it
+    SKIPPED = "skipped"  # a person let the lineage continue without it
+    DISCARDED = "discarded"  # a person discarded it
     REJECTED = "rejected"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -32,35 +33,44 @@ class Standing(StrEnum):
 
 S = Standing
 DEMANDED = (S.LEARNED, S.ROLLED_BACK)
-"""What every new version must have been taught."""
+"""Standings of tasks that every new version must have been taught."""
 LACKED = (S.ROLLED_BACK, S.SKIPPED, S.DISCARDED)
-"""What can be learned again, though a version was made of it."""
+"""Standings in which a task can be learned again although a version was made of it."""
 DISCARDABLE = (S.HELD, S.ROLLED_BACK, S.FAILED, S.REJECTED, S.SKIPPED)
 ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.CANCELLED}
-"""What a job that ends without a version makes of a task that no version was made of."""
+"""Standing of a task without a version, by the state in which its job ended."""
 
 
 def open_tasks(session: Session, model_id: str) -> dict[int, State]:
-    """Number of each task that has an unfinished job → that job's state."""
+    """Return the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(Job.model_id == model_id, is_unfinished(Job.state))
     return {number: State(state) for number, state in session.execute(query) if number is not None}
 
 
 def standing(task: Task, unfinished: State | None) -> Standing:
-    """Where a task stands; `unfinished`: the state of its unfinished job, if there is one."""
+    """Return the standing of a task.
+
+    Args:
+        unfinished: state of its unfinished job; None if it has none.
+    """
     if unfinished is not None:
         return S.RUNNING if unfinished in LEASED else S.QUEUED
     return S(task.standing) if task.standing is not None else S.QUEUED
 
 
 def standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
-    """Number → standing of some tasks of one model."""
+    """Return the standing of each given task of one model, by task number."""
     unfinished = open_tasks(session, model_id) if tasks else {}
     return {task.number: standing(task, unfinished.get(task.number)) for task in tasks}
 
 
 def settle(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
-    """Write where a task stands; `stops`: later jobs of the model wait until a person settles it."""
+    """Store the standing of a task.
+
+    Args:
+        now: seconds since 1970.
+        stops: True if later jobs of the model wait until a person settles this task.
+    """
     if task.standing != to:
         task.standing, task.standing_at = str(to), now
     task.stops = stops

@@ -1,4 +1,4 @@
-"""The promise of a model for sure answers, beside the measured curve of a version."""
+"""Confident predictions: a model's promised precision, applied to a measured curve."""
 
 from sqlalchemy.orm import Session
 
@@ -10,11 +10,18 @@ from core.sureness import choose_threshold, needed_images
 
 
 def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
-    """None: the model promises nothing."""
+    """Return the threshold and coverage that keep the promised precision.
+
+    Return None if the model promises nothing.
+    """
     if model.answers is None:
         return None
-    found = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
-    curve = [] if found is None else [CoveragePoint.from_json(one) for one in found.detail.get("curve", [])]
+    measurement = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
+    curve = (
+        []
+        if measurement is None
+        else [CoveragePoint.from_json(one) for one in measurement.detail.get("curve", [])]
+    )
     precision = model.answers["precision"]
     chosen = choose_threshold(curve, precision)
     return {

@@ -1,4 +1,4 @@
-"""Version 0 of a model: what its first task starts from, and what `latest` and `production` name at first."""
+"""Version 0 of a model: the start of its first task, and the first target of its aliases."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
 from core.protocol.pretrained import Pretrained
 
 Origin = dict[str, RandomStart | BaseOrigin | None]
-"""How the manifest names where the weights are from: `init` for random ones, `base`, or both."""
+"""Origin of the weights as in the manifest: `init` for random ones, `base`, or both."""
 
 
 def write(
@@ -31,9 +31,12 @@ def write(
     """Add version 0 with its parts and aliases.
 
     Args:
-        parts: whose blobs are stored; the caller holds the lock on references (`core.db.references.share`).
-        normalise: the base's statistics of pixels.
-        seed: of the model's recipe.
+        parts: parts whose blobs are stored; the caller holds the lock on references
+            (`core.db.references.share`).
+        origin: origin of the weights.
+        normalise: pixel statistics of the base.
+        seed: seed of the model's recipe.
+        now: seconds since 1970.
     """
     manifest = Manifest(
         format=1,
@@ -78,7 +81,7 @@ def write(
 
 
 def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
-    """The part of version 0 that pretrained weights are, and how the manifest names them."""
+    """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
     is_packaged = stored.repository.startswith(PREFIX)
@@ -94,8 +97,10 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
 
 
 def statistics(weights: Pretrained, model: Model) -> Normalisation | None:
-    """The pixel statistics that the weights were learned with; None where the model's images have other
-    channels."""
+    """Return the pixel statistics that the weights were trained with.
+
+    Return None if the model's images have other channels.
+    """
     if len(weights.mean) != model.image["channels"]:
         return None
     return Normalisation(mean=weights.mean, std=weights.std)

@@ -7,6 +7,7 @@ from core.db.tables import Model, Task, Version
 from core.line.standing import Standing
 from core.protocol.error import JobError
 from core.protocol.gate import GateCheck, Verdict
+from core.steps import Step
 
 _SHOWN = 5
 """Classes named in a sentence."""
@@ -59,15 +60,18 @@ def kept_until(model: Model, task: Task) -> float | None:
 
 def relearn(model: Model, task: Task) -> str:
     """What brings a task back that the line lacks."""
-    path = f"POST /v1/models/{model.name}/tasks/{task.number}"
+    discard = _ask(model, task.number, "discard")
     if can_relearn(task):
-        return (
-            f"Learn it again with {path}/relearn ({until(model, task)}), or discard it with {path}/discard."
-        )
+        again = _ask(model, task.number, "relearn")
+        return f"Learn it again with {again} ({until(model, task)}), or discard it with {discard}."
     return (
         f"It cannot be learned again, since {until(model, task)}: upload the batch again as a new task if "
-        f"its classes are wanted, and discard this one with {path}/discard."
+        f"its classes are wanted, and discard this one with {discard}."
     )
+
+
+def _ask(model: Model, task: int, verb: str) -> Step:
+    return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def demanded(model: Model) -> str:
@@ -176,10 +180,10 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
             f"learn task {version.task_number} again, and the new version knows all of them."
         )
     tasks = listed([str(number) for number in numbers], 20)
-    paths = f"POST /v1/models/{model.name}/tasks/{numbers[0]}"
+    again, discard = (_ask(model, numbers[0], verb) for verb in ("relearn", "discard"))
     return (
-        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({paths}/relearn) and then this one, or discard "
-        f"{'them' if len(numbers) > 1 else 'it'} ({paths}/discard): version {version.number} is then judged again."
+        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, or discard "
+        f"{'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} is then judged again."
     )
 
 

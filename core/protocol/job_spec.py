@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from core.protocol.architecture import Architecture, Image, Normalisation, Scenario
-from core.protocol.data_report import DataReport
+from core.protocol.data_report import DataReport, FindingKind
 from core.protocol.document import Document
 from core.protocol.manifest import Manifest
 from core.protocol.recipe import Recipe
@@ -19,13 +19,15 @@ class _Strict(Document):
 
 class EarlierTask(_Strict):
     """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it
-    is kept; `answers`: what the parent answers there, and `features` by its backbone, if they are stored."""
+    is kept; `answers`: what the parent answers there, and `features` by its backbone, if they are stored;
+    `traces`: hashes of its images, if it keeps them."""
 
     number: int
     classes: list[str]
     held_out: Path | None = None
     answers: Path | None = None
     features: Path | None = None
+    traces: Path | None = None
 
 
 class SpecTask(EarlierTask):
@@ -58,8 +60,9 @@ class JobSpec(_Strict):
     normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
     history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
     held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
-    data: what the batch's images have shown so far. out: folder for results. sure_from: the
-    probability from which on the parent's answers are sure; null: its model promises nothing, or it keeps no promise.
+    data: what the batch's images have shown so far; settled: what of it a person has accepted. out: folder for
+    results. sure_from: the probability from which on the parent's answers are sure; null: its model promises nothing,
+    or it keeps no promise.
     device: auto, cpu, cuda or cuda:N. ranks: devices that may share a recipe's slices; 0: all that the job can see.
     gpu_memory_share: of the GPU's memory that the job may take, in (0, 1].
     """
@@ -78,6 +81,7 @@ class JobSpec(_Strict):
     base: SpecVersion
     snapshot: Path | None = None
     data: DataReport | None = None
+    settled: list[FindingKind] = Field(default_factory=list)
     sure_from: float | None = None
     out: Path
     threads: int

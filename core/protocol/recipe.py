@@ -66,6 +66,7 @@ class Recipe(Document):
 
     anytime: bool = False
     augment: str | None = None
+    balanced_batches: bool = False
     batch_size: int | None = None
     data_report: str = "warn"
     depth: int | None = None

@@ -5,7 +5,7 @@ from typing import Literal, NotRequired, Required
 from typing_extensions import TypedDict
 
 from core.protocol.answers.recipe import RecipeOut
-from core.protocol.data_report import DataReport
+from core.protocol.data_report import DataReport, FindingKind
 
 Checked = Literal["names and sizes", "images"]
 """What a report rests on: the archive's directory, or every image."""
@@ -86,7 +86,8 @@ class BatchReport(TypedDict, total=False):
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
     field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
-    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `reading`: how the files became
+    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `settled`: findings of `data` that
+    held the batch until a person learned it as it is; they hold it no more. `reading`: how the files became
     classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
     """
 
@@ -110,6 +111,7 @@ class BatchReport(TypedDict, total=False):
     near_conflicts: list[Conflict]
     near_conflicts_count: int
     conflicts_not_compared: list[int]
+    settled: list[FindingKind]
     notes: list[str]
     data: DataReport
 

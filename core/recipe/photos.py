@@ -25,7 +25,7 @@ def leaves_base_open(given: NewModel) -> bool:
 
 def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe that a new model would have on this base; None where its method does not take it."""
-    patch = start.recipe_of(catalogue, stored(given.get("recipe") or {}), imagenet_base.NAME)
+    patch = start.new_recipe(catalogue, stored(given.get("recipe") or {}), imagenet_base.NAME)
     try:
         return resolve(catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE).recipe
     except InvalidRecipe:

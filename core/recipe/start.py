@@ -25,6 +25,10 @@ CLIP = 1.0
 task, and steps without a bound diverge."""
 
 
+BALANCED: RecipePatch = {"balanced_batches": True}
+"""What the recipe of a new model says of its batches. Older models learn on as they did."""
+
+
 def default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     """Return that of the ImageNet base where a request names it, else that of the small base of the package."""
     if base == imagenet_base.NAME:
@@ -50,6 +54,11 @@ def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) 
     if not _names_method(catalogue, recipe):
         defaults["method"] = WITH_WEIGHTS
     return dict(merge_recipe(defaults, recipe))
+
+
+def new_recipe(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) -> RecipePatch:
+    """The patch of a new model: as `recipe_of`, and with balanced batches, which older models do not have."""
+    return {**BALANCED, **recipe_of(catalogue, recipe, base)}
 
 
 def _names_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:

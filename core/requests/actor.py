@@ -1,7 +1,7 @@
-"""Who asks: the owner, the key and the scope of a request.
+"""The caller of a request: owner, key and scope.
 
-Every use-case takes an `Actor` and sees only its owner's objects; an administrator sees all. Whatever
-belongs to somebody else does not exist for the caller (404, never 403).
+Every use case takes an `Actor` and sees only objects of its owner; an administrator sees all
+objects. An object of another owner is reported as missing (404), never as forbidden (403).
 """
 
 from collections.abc import Iterator
@@ -26,39 +26,53 @@ COVERS: dict[str, frozenset[str]] = {
     "write": frozenset({"predict", "read", "write"}),
     "admin": frozenset({"scrape", "predict", "read", "write", "admin"}),
 }
-"""Rights of the holder of a key of each scope. `scrape` opens the figures of the whole service, and nothing else;
-`predict` asks one alias of one model (`Bound`), and nothing else."""
+"""Scopes that a key of each scope covers.
+
+`scrape` opens the metrics of the whole service and nothing else. `predict` opens one alias of one
+model (see `Bound`) and nothing else.
+"""
 
 MOST = 20
-"""Models of one name that a refusal lists."""
+"""Maximum number of models of one name that a refusal lists."""
+# Two rows are enough to tell a unique name from an ambiguous one.
 _OWNERS = (
     select(Model.owner_id)
     .where(Model.name == bindparam("name"), Model.deleted_at.is_(None))
     .order_by(Model.owner_id != bindparam("own"), Model.id)
     .limit(literal_column("2"))
 )
-"""Owners of models of a name, the caller first."""
+"""Query for the owners of models of a given name, the caller first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The one thing that a key of scope predict may ask: an alias of a model, by the model's id or present name."""
+    """The alias of a model that a key of scope predict is bound to.
+
+    The model can be addressed by its id or by its present name.
+    """
 
     model_id: str
     model_name: str
     alias: str
 
     def allows(self, model: str, version: str) -> bool:
-        """Tell if a path names this model and this alias. A version's number never does, whatever the alias is on."""
+        """Return True if a path names this model and this alias.
+
+        A version number never matches, even when the alias points to that version.
+        """
         return model in (self.model_id, self.model_name) and version == self.alias
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The caller of a use-case; `key_id` is None when authentication is off.
+    """The caller of a use case.
 
-    `called`: of somebody who has logged in, the names of key and owner, for pages to show.
-    `bound`: what the key is bound to, of scope predict.
+    Attributes:
+        owner_id: id of the owner whose objects the caller sees.
+        key_id: id of the key; None when authentication is off.
+        scope: one of `COVERS`.
+        called: names of the key and the owner of a logged-in person, for pages to show.
+        bound: model and alias that a key of scope predict is limited to.
     """
 
     owner_id: str
@@ -69,27 +83,31 @@ class Actor:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the caller sees the objects of all owners."""
+        """Return True if the caller sees the objects of all owners."""
         return self.scope == "admin"
 
     def may(self, scope: str) -> bool:
-        """Whether the key's scope covers `scope`."""
+        """Return True if the scope of the key covers `scope`."""
         return scope in COVERS.get(self.scope, ())
 
     def sees(self, owner_id: str) -> bool:
-        """Whether objects of that owner exist for this caller."""
+        """Return True if objects of that owner exist for this caller."""
         return self.is_admin or owner_id == self.owner_id
 
     def filter(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
-        """The condition that leaves only what this caller sees; `column` holds the owner's id."""
+        """Return the condition that selects only rows that this caller sees.
+
+        Args:
+            column: column that holds the owner's id.
+        """
         return true() if self.is_admin else column == self.owner_id
 
 
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
-    """Refuse what a key has begun and that would be committed after the key has ended.
+    """Refuse to commit a change if the key has been revoked or has expired since the request began.
 
     Args:
-        session: of the transaction that commits it.
+        session: session of the transaction that commits the change.
         now: seconds since 1970 by the database's clock.
 
     Raises:
@@ -105,23 +123,23 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
 
 
 def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False) -> Model:
-    """The model of that id or name that the caller sees.
+    """Return the model of that id or name, if the caller sees it.
 
-    A name is looked up among the caller's own models first; an administrator then sees the one of that name of any
-    other owner.
+    A name is looked up among the caller's own models first. An administrator then gets the model of
+    that name of any other owner.
 
     Args:
-        lock: take the row for writing (PostgreSQL; SQLite's writers are alone anyway).
+        lock: lock the row for writing on PostgreSQL; SQLite has only one writer at a time anyway.
 
     Raises:
-        NotFound: no such model, a deleted one, or another owner's.
+        NotFound: there is no such model, it was deleted, or it belongs to another owner.
         NameAmbiguous: several other owners have a model of that name.
     """
     query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
-        # Only the row that is meant is locked.
+        # The owner is resolved first, so that only the row of the intended model is locked.
         query = query.where(Model.name == model, Model.owner_id == _owner_meant(session, actor, model))
     else:
         query = query.where(Model.name == model).order_by(Model.owner_id != actor.owner_id, Model.id).limit(2)
@@ -134,7 +152,11 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
 
 
 def _owner_meant(session: Session, actor: Actor, name: str) -> str:
-    """Whose model of that name an administrator means."""
+    """Return the owner of the model that an administrator means by this name.
+
+    Raises:
+        NameAmbiguous: several other owners have a model of that name.
+    """
     owners = session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _ambiguous(session, name)
@@ -142,6 +164,7 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
 
 
 def _ambiguous(session: Session, name: str) -> NameAmbiguous:
+    """Return the error for a name that models of several other owners share; it lists them."""
     query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
     query = query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
     models = [{"id": row[0], "owner": row[1]} for row in session.execute(query)]
@@ -154,11 +177,11 @@ def _ambiguous(session: Session, name: str) -> NameAmbiguous:
 
 @contextmanager
 def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
-    """Around reading the files of a model: it may be deleted between its rows and its files.
+    """Guard code that reads a model's files, which may be deleted before they are read.
 
     Raises:
-        NotFound: in place of `StoreCorrupt`, when the model is gone by now.
-        StoreCorrupt: otherwise it says which part of the model is damaged, and what to do.
+        NotFound: raised in place of `StoreCorrupt` if the model has been deleted meanwhile.
+        StoreCorrupt: otherwise; the message says which part of the model is damaged and what to do.
     """
     try:
         yield

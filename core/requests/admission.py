@@ -1,7 +1,8 @@
-"""What may be started: a network's parameters, and an estimate of the memory that a job takes, before there is a job.
+"""Admission: limits on parameters and on estimated memory, checked before a job exists.
 
-The estimate is a sum of three: copies of the weights, activations, and the rest. It is made to lie above what a job
-takes (measured: 1.2 to 2.7 times, `docs/reference/limits.md`), since the other error ends jobs at their bound.
+The estimate is the sum of three terms: copies of the weights, activations, and everything else. It
+is meant to lie above the real use (measured: 1.2 to 2.7 times, `docs/reference/limits.md`): an
+estimate that is too low would let jobs start that are then ended at their memory limit.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,20 @@ from core.settings import Settings
 
 FLOAT_BYTES, DOUBLE_BYTES = 4, 8
 EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
-"""Images of one pass without gradients, and their pixels, as `core.learn.evaluate` has them."""
+"""Images of one pass without gradients, and pixels of such a pass, as in `core.learn.evaluate`."""
 PASSING = 3
-"""Of the widest layer, what a pass holds beside what it keeps: its input, its output and the work space of
-the operation."""
+"""Sizes of the widest layer that a forward pass holds besides saved activations: its input, its
+output and the workspace of the operation.
+"""
 SOLVING = 6
-"""Square matrices of a solve: second moments of all tasks and of one, eigenvectors, and the work space of both."""
+"""Square matrices of a solve: second moments of all tasks and of one, eigenvectors, workspace."""
 LEFT_OUT, JUDGING = 4000, 5
-"""Kept examples that judge a solution, as `core.learn.methods.analytic` has them, and their matrices at once."""
+"""Retained examples that judge a solution (`core.learn.methods.analytic`), and their matrices."""
 FIXED_BYTES = 640 << 20
-"""What every job takes: work space of the operations, and images scaled in advance."""
+"""Bytes that every job takes: workspace of the operations, and images scaled in advance."""
 MOST_EARLIER = 20
-"""Earlier tasks for each of which a method keeps more; the oldest share."""
+"""Maximum number of earlier tasks for which a method keeps separate state; older tasks share one.
+"""
 _KEPT_IMAGES = ("buffer", "exemplars")
 _UNSAID: Footprint = {
     "copies": 7.0,
@@ -45,13 +48,18 @@ _UNSAID: Footprint = {
     "images": 0,
     "columns": "",
 }
-"""Of a method that does not say what it holds."""
+"""Footprint assumed for a method that declares none."""
 _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has to do beside its recipe: how many tasks the model has then, and images that they have shown."""
+    """Workload of a job beyond its recipe.
+
+    Attributes:
+        tasks: number of the model's tasks, including the one of the job.
+        images: training images of all those tasks.
+    """
 
     tasks: int = 1
     images: int = 0
@@ -62,18 +70,24 @@ FIRST = Work()
 
 @dataclass(frozen=True)
 class Admission:
-    """The bounds: parameters of a network, and bytes of a job; 0: none."""
+    """Limits on the parameters of a network and on the bytes of a job; 0 means no limit."""
 
     max_parameters: int = 0
     job_bytes: int = 0
 
     @staticmethod
     def of(settings: Settings) -> "Admission":
-        """Those of the settings."""
+        """Return the limits of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
     def check_network(self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut) -> None:
-        """Raises JobTooLarge for a network with more parameters than one may have."""
+        """Check that a network has no more parameters than allowed.
+
+        An architecture of unknown size passes.
+
+        Raises:
+            JobTooLarge: the network has too many parameters.
+        """
         size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
             self._check_parameters(architecture, size.parameters)
@@ -86,14 +100,19 @@ class Admission:
         recipe: RecipeOut,
         work: Work = FIRST,
     ) -> None:
-        """Raises JobTooLarge, with the arithmetic, for a job that would take more than one may.
+        """Check that the estimated memory of a job is within the limit.
 
         Args:
-            recipe: resolved.
+            recipe: resolved recipe.
+
+        Raises:
+            JobTooLarge: the job would take too much; the message shows the arithmetic.
         """
         size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is None:
-            return  # an architecture of somebody's own: its jobs have their bound all the same
+            # The size of a custom architecture is unknown here; the limit on running jobs still
+            # holds.
+            return
         entry = catalogue["methods"][recipe["method"]["name"]]
         networks = work.tasks if entry.get("family") == "der-net" else 1
         self._check_parameters(architecture, networks * size.parameters)
@@ -117,54 +136,54 @@ class Admission:
 
 
 ANY = Admission()
-"""Takes everything: for callers without bounds."""
+"""Admission without limits, for callers that need none."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A job's memory as a sum; `said` has it in words."""
+    """A job's memory as a sum; `said` puts it in words."""
 
     method: str
     parameters: int
     copies: float
-    images: int  # whose activations are held
+    images: int  # images whose activations are held at once
     activations: int  # float32 values of one image
-    kept: int  # bytes of images that the method keeps
-    columns: int = 0  # of the second moments that the method keeps of each task
-    tasks: int = 0  # whose second moments are loaded
+    kept: int  # bytes of images that the method retains
+    columns: int = 0  # columns of the second moments that the method keeps for each task
+    tasks: int = 0  # number of tasks whose second moments are loaded
 
     @property
     def weight_bytes(self) -> int:
-        """Of all copies of the weights."""
+        """Bytes of all copies of the weights."""
         return int(self.parameters * FLOAT_BYTES * self.copies)
 
     @property
     def activation_bytes(self) -> int:
-        """Of the activations of a batch."""
+        """Bytes of the activations of a batch."""
         return self.images * self.activations * FLOAT_BYTES
 
     @property
     def task_bytes(self) -> int:
-        """Of one task's second moments: a triangle."""
+        """Bytes of one task's second moments, stored as a triangle."""
         return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
 
     @property
     def solve_bytes(self) -> int:
-        """Of the matrices that a solution holds at once, and of the examples that judge it."""
+        """Bytes of the matrices held at once by a solve, and of the examples that judge it."""
         return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
     def sums_bytes(self) -> int:
-        """Of the sums of all tasks, and of what is solved with them."""
+        """Bytes of the second moments of all tasks and of the solve."""
         return self.tasks * self.task_bytes + self.solve_bytes
 
     @property
     def bytes(self) -> int:
-        """All memory of the job in bytes."""
+        """Bytes of the job's whole memory."""
         return self.weight_bytes + self.activation_bytes + self.sums_bytes + self.kept + FIXED_BYTES
 
     def said(self) -> str:
-        """The estimate as a sentence, with its arithmetic."""
+        """Return the estimate as a sentence that shows the arithmetic."""
         sums = (
             f"sums of {self.tasks:,} tasks × {_mb(self.task_bytes)} ({self.columns:,} columns) and their solution "
             f"{_mb(self.solve_bytes)} = {_gb(self.sums_bytes)}; "
@@ -181,11 +200,14 @@ class Estimate:
 
 
 def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut, work: Work) -> Estimate:
-    """The memory of a job.
+    """Estimate the memory of a job.
 
     Args:
-        entry: the catalogue's, of the method; its `footprint` says what it holds.
-        recipe: resolved.
+        entry: catalogue entry of the method; its `footprint` describes its memory.
+        size: size of the network.
+        image: image settings of the model.
+        recipe: resolved recipe.
+        work: number of tasks and of images.
     """
     method, footprint = recipe["method"], entry.get("footprint", _UNSAID)
     hypers: Mapping[str, Any] = method
@@ -206,14 +228,16 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
     images = max(int(training), footprint.get("images", 0))
     passing = PASSING * size.widest
     activations = passing if head_alone else size.activations + passing
+    # Evaluation runs in large batches without gradients and can need more than training does.
     measured = max(1, min(EVAL_IMAGES, EVAL_PIXELS // int(image["size"]) ** 2))
     if images * activations < measured * passing:
         images, activations = measured, passing
-    kept = max((min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
+    # A replay buffer has a fixed number of images; `memory` is a number of images for each task.
+    retained_images = max((min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
     if "memory" in hypers:
-        kept = min(int(hypers["memory"] or 0) * work.tasks, work.images)
+        retained_images = min(int(hypers["memory"] or 0) * work.tasks, work.images)
     pixels = int(image["channels"]) * int(image["size"]) ** 2
-    weights = (size.parameters, copies, images, activations, 2 * kept * pixels)
+    weights = (size.parameters, copies, images, activations, 2 * retained_images * pixels)
     if not (chosen := footprint.get("columns", "")):
         return Estimate(method["name"], *weights)
     columns = count_columns(hypers.get(chosen), size.features) or size.features + 1
@@ -221,7 +245,7 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
 
 
 def _smaller(estimate: Estimate) -> str:
-    """What to change."""
+    """Suggest a change that makes the job smaller."""
     if 2 * estimate.sums_bytes > estimate.bytes:
         return (
             "Take fewer columns in a new model (recipe.method.projection, or an architecture with fewer features), or "
@@ -231,9 +255,14 @@ def _smaller(estimate: Estimate) -> str:
 
 
 def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
-    """What a job of a model's task has to do. images: of the batch, where it is not decoded yet."""
-    shown = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
-    return Work(max(1, task), int(shown or 0) + images)
+    """Return the workload of a job for a task of the model.
+
+    Args:
+        task: number of the task, from 1.
+        images: images of a batch that is not decoded yet, counted in addition.
+    """
+    trained_images = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
+    return Work(max(1, task), int(trained_images or 0) + images)
 
 
 def _gb(count: int) -> str:

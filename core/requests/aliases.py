@@ -1,8 +1,9 @@
-"""Aliases: movable names for versions, with a history that is only ever added to.
+"""Aliases: movable names for versions, with an append-only history.
 
-`latest` follows every publish and cannot be moved by hand. What a move of `production` means for the line of the model
-(`core.line`) is in its answer: whether it follows later versions, and which tasks and classes it does not answer now. A
-rollback goes back to the previous target whose gate passed, and a second one goes further back, never forward again.
+`latest` follows every publish and cannot be moved by hand. The response to a move of `production`
+says what it means for the model's lineage (`core.line`): if production follows later versions, and
+which tasks and classes it does not cover now. A rollback returns to the previous target that passed
+the gate; a second one goes further back, never forward again.
 """
 
 import re
@@ -31,7 +32,7 @@ from core.requests.versions import LATEST, find_version
 
 MAX_ALIASES = 1000
 _TARGETS = 20
-"""Targets that a refusal names."""
+"""Maximum number of targets that a refusal names."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -45,18 +46,21 @@ def set_alias(
     reason: str | None,
     seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at a version; made when new. The same target again changes nothing.
+    """Point an alias at a version, and create the alias if it does not exist.
+
+    Setting the same target again changes nothing.
 
     Args:
-        seen: the version that it was on when somebody decided this; None: not known.
+        seen: version that the alias was on when the caller decided to move it; None if unknown.
 
     Returns:
-        The alias, and a job of the model that may run next.
+        The alias, and the id of a job of the model that may run next.
 
     Raises:
-        Invalid: a name that no alias may have, an unknown version, or `production` moved to a held version
-            without a reason.
-        WrongState: `production` moved to a version that was taught nothing, or is not where it was seen.
+        Invalid: the name is not allowed, the version is unknown, or `production` would move to a
+            held version without a reason.
+        WrongState: the version was taught nothing and `production` cannot move to it, or the alias
+            has moved since it was seen.
     """
     _check_name(alias)
     with db.write() as session:
@@ -94,21 +98,22 @@ def rollback(
     reason: str | None,
     seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at an earlier target: the one named, else the previous one whose gate passed.
+    """Point an alias at an earlier version: the given one, or the last that passed the gate.
 
-    Production stays there until it is moved or told to follow.
+    Production stays there until it is moved or set to follow its lineage again.
 
     Args:
-        seen: as for `set_alias`.
+        seen: see `set_alias`.
 
     Returns:
-        The alias, and a job of the model that may run next.
+        The alias, and the id of a job of the model that may run next.
 
     Raises:
-        NotFound: no such alias.
-        Invalid: no such version.
-        WrongState: it never had another target whose gate passed, or the one named cannot answer, was held, or is
-            where the alias stands; `extra["targets"]` has those that can be named. Or it is not where it was seen.
+        NotFound: there is no such alias.
+        Invalid: there is no such version.
+        WrongState: there was no other target that passed the gate; or the given version cannot
+            answer, was held, or is not older than the present one (`extra["targets"]` lists the
+            possible ones); or the alias has moved since it was seen.
     """
     _check_name(alias)
     with db.write() as session:
@@ -123,18 +128,20 @@ def rollback(
         mover = Mover("rollback", actor.key_id, reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, mover)
-        before = current.version
+        previous = current.version
         moved = line.point(session, row, alias, target.number, db.now(session), mover)
-        _record(session, db, actor, row, moved, before, mover)
+        _record(session, db, actor, row, moved, previous, mover)
         return _to_json(moved), None
 
 
 def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut, str | None]:
-    """Let `production` move to the newest version of the line, and follow it from now on. Again: nothing changes.
+    """Move `production` to the newest version of the lineage and let it follow later versions.
+
+    Repeating the call changes nothing.
 
     Raises:
-        NotFound: no such alias.
-        Invalid: an alias that follows nothing.
+        NotFound: there is no such alias.
+        Invalid: the alias is one that cannot follow.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
@@ -142,22 +149,24 @@ def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut
             if session.get(Alias, (row.id, alias)) is None:
                 raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
             raise Invalid(f"Only 'production' can follow the line; {alias!r} is moved by hand.")
-        find_version(session, row, PRODUCTION)  # says where it is while the model has no version yet
-        before = session.get_one(Alias, (row.id, PRODUCTION)).version
+        find_version(session, row, PRODUCTION)  # raises while the model has no version yet
+        previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
             mover = Mover("follow", actor.key_id)
             line.follow(session, row, mover, db.now(session))
-            _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), before, mover)
+            _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), previous, mover)
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
 
 
 def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
-    """Remove an alias; its history stays, and goes on when it is made again.
+    """Remove an alias.
+
+    Its history remains, and continues if an alias of that name is created again.
 
     Raises:
-        NotFound: no such alias.
-        Invalid: one that every model has.
+        NotFound: there is no such alias.
+        Invalid: every model has this alias.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
@@ -180,25 +189,27 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
 def history(
     db: Database, actor: Actor, model: str, alias: str, *, limit: int, cursor: str | None
 ) -> AliasHistory:
-    """A page of an alias's moves, oldest first.
+    """Return a page of an alias's moves, oldest first.
 
     Raises:
-        NotFound: no such alias.
+        NotFound: there is no such alias.
     """
     with db.read() as session:
         row = find_model(session, actor, model)
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        found: Page[AliasMove] = page(session, query, AliasMove.id, limit, cursor)
-        return {"items": [_move_to_json(move) for move in found.rows], "next_cursor": found.next_cursor}
+        moves: Page[AliasMove] = page(session, query, AliasMove.id, limit, cursor)
+        return {"items": [_move_to_json(move) for move in moves.rows], "next_cursor": moves.next_cursor}
 
 
 def earlier_targets(moves: list[AliasMove]) -> list[int]:
-    """Targets that a rollback may go back to, oldest first: those left behind and not rolled away.
+    """Return the versions that a rollback may go back to, oldest first.
 
-    `moves` are in the order made. A rollback forgets what it went back over, so that two in a row go two
-    steps back.
+    A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
+
+    Args:
+        moves: moves of the alias in the order in which they were made.
     """
     stack: list[int] = []
     for move in moves:
@@ -213,7 +224,13 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
 
 
 def _require_seen(model: Model, current: Alias | None, seen: int | None, target: int | None) -> None:
-    """Raises WrongState where an alias was moved after somebody saw it and decided, other than to that target."""
+    """Check that an alias has not moved since the caller saw it.
+
+    A move to the version that the caller wants anyway is accepted.
+
+    Raises:
+        WrongState: the alias is on another version by now.
+    """
     if current is None or seen is None or current.version in (seen, target):
         return
     raise WrongState(
@@ -225,6 +242,7 @@ def _require_seen(model: Model, current: Alias | None, seen: int | None, target:
 def _set_production(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
 ) -> tuple[AliasOut, str | None]:
+    """Set production to a version; a held version needs a reason."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
@@ -242,20 +260,30 @@ def _set_production(
 def _move_production(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
 ) -> tuple[AliasOut, str | None]:
+    """Move production and judge held versions again; return the response and the next job."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
-    before, now = current.version, db.now(session)
-    gone = line.promote(session, model, target, mover, now)
-    _record(session, db, actor, model, current, before, mover, lost_tasks=[task.number for task in gone])
-    answer = _production_to_json(session, model, current, gone)
+    previous, now = current.version, db.now(session)
+    uncovered_tasks = line.promote(session, model, target, mover, now)
+    _record(
+        session,
+        db,
+        actor,
+        model,
+        current,
+        previous,
+        mover,
+        lost_tasks=[task.number for task in uncovered_tasks],
+    )
+    response = _production_to_json(session, model, current, uncovered_tasks)
     passed = line.judge_again(session, model, now)
-    if passed:  # what held it is settled by this move
-        answer = _production_to_json(session, model, current, gone)
-        answer["warnings"] += [words.passes_now(number) for number in passed]
-    return answer, line.waiting_job(session, model)
+    if passed:  # the move has settled the check that held these versions
+        response = _production_to_json(session, model, current, uncovered_tasks)
+        response["warnings"] += [words.passes_now(number) for number in passed]
+    return response, line.waiting_job(session, model)
 
 
 def _previous(session: Session, model: Model, current: Alias) -> Version:
-    """The newest earlier target that answers and whose gate passed."""
+    """Return the newest earlier target that passed the gate and, for production, can answer."""
     moves = session.scalars(
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
@@ -273,6 +301,7 @@ def _previous(session: Session, model: Model, current: Alias) -> Version:
 
 
 def _named(session: Session, model: Model, current: Alias, number: int) -> Version:
+    """Return the version of that number if the alias can roll back to it."""
     target = line.version_of(session, model, number)
     if target is None:
         raise Invalid(
@@ -294,13 +323,14 @@ def _named(session: Session, model: Model, current: Alias, number: int) -> Versi
 
 
 def _require_answering(session: Session, model: Model, current: Alias, target: Version) -> None:
+    """Check that the version was taught at least one task."""
     if not taught(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
         raise _no_target(session, model, current, text)
 
 
 def _no_target(session: Session, model: Model, current: Alias, why: str) -> WrongState:
-    """A refusal that names the versions which an alias can be put on."""
+    """Return a refusal that names the versions the alias can be put on."""
     query = select(Version.number).where(
         Version.model_id == model.id,
         Version.status == "published",
@@ -317,6 +347,7 @@ def _no_target(session: Session, model: Model, current: Alias, why: str) -> Wron
 
 
 def _check_name(alias: str) -> None:
+    """Check that the name is allowed for an alias that is set by hand."""
     if alias == LATEST:
         raise Invalid("The alias 'latest' follows the newest published version and cannot be moved by hand.")
     if not is_name(alias) or _DIGITS.fullmatch(alias):
@@ -338,6 +369,7 @@ def _record(
     *,
     lost_tasks: list[int] | None = None,
 ) -> None:
+    """Add a move of an alias to the audit trail."""
     data: AuditData = {
         "alias": alias.name,
         "version": alias.version,
@@ -350,13 +382,13 @@ def _record(
 
 
 def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:
-    """Production, and what its move has cost, with what brings it back."""
-    kept: set[str] = set()
+    """Return the response about production, with tasks lost by its move and ways to regain them."""
+    covered_classes: set[str] = set()
     if gone and model.scenario != "task":
         production = line.version_of(session, model, alias.version)
         covered = taught(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
-        kept = {label for classes in session.scalars(query) for label in classes}
+        covered_classes = {label for classes in session.scalars(query) for label in classes}
     warnings = [words.lost_by_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
         warnings.append(words.pinned(model, alias.version))
@@ -369,7 +401,7 @@ def _production_to_json(session: Session, model: Model, alias: Alias, gone: Coll
                 "task": task.number,
                 "name": task.name,
                 "classes": sorted(task.classes),
-                "lost_classes": sorted(set(task.classes) - kept),
+                "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
                 "training_data_until": rfc3339(words.kept_until(model, task)),
                 "can_relearn": words.can_relearn(task),

@@ -1,7 +1,7 @@
-"""The download of a job that is still running: its best validated state, as a version is downloaded.
+"""Download of the best validated state of a running job, in the format of a version's download.
 
-The worker stores the state's parts and manifest; the zip is made of them on first request and kept beside
-them, so it goes when they go.
+The worker stores the parts and the manifest of the state. The zip is made from them on the first
+request and stored beside them, so that it is deleted together with them.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ from core.store import Store
 from core.store.blobs import Damaged, require_digest, verified
 
 SOON_S = 5
-"""When to ask again for the first state of a job."""
+"""Seconds after which to ask again for the first state of a job."""
 _MANIFEST = "manifest.json"
 PAST = {
     State.SUCCEEDED: "succeeded",
     State.REJECTED: "been rejected",
     State.CANCELLED: "been cancelled",
 }
-"""States of a job of which no best state is kept, in words."""
-_building = threading.Lock()  # one at a time per process, as with the downloads of versions
+"""Finished states of a job, in words; no best state is retained for these."""
+_building = threading.Lock()  # one build at a time per process, as with the downloads of versions
 
 
 @dataclass(frozen=True)
 class AnytimeFile:
-    """A finished download: where it lies, its digest, its size in bytes, and a name to save it under."""
+    """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
 
     store: Store
     key: str
@@ -51,11 +51,13 @@ class AnytimeFile:
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Chunks of the file, as `Blobs.read` gives them; a damaged one goes, so that the next request makes another.
+        """Return chunks of the file, as `Blobs.read` does.
+
+        A damaged file is deleted, so that the next request builds it again.
 
         Raises:
-            StoreCorrupt: it is damaged.
-            Unavailable: it has just been replaced.
+            StoreCorrupt: the file is damaged.
+            Unavailable: the file has just been replaced by a better state.
         """
         try:
             require_digest(self.store, self.key, sha256)
@@ -70,28 +72,31 @@ class AnytimeFile:
 def anytime_file(
     db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
-    """The download of a job's best validated state, made when it is not stored.
+    """Return the download of a job's best validated state, and build it if it is not stored yet.
 
     Args:
+        job_id: id of the job.
         spool: folder for unfinished files.
 
     Raises:
         NotFound: the caller sees no such job, or its model was deleted.
-        AnytimeUnavailable: there is none: not asked for, not yet, or the job is over.
+        AnytimeUnavailable: there is no state: it was not asked for, there is none yet, or the job
+            is over.
         StoreCorrupt: a part is damaged.
-        Unavailable: a better state has taken its place a moment ago.
+        Unavailable: a better state has just replaced this one.
     """
     model, state = _state(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
-    found = _stored(store, state.key, filename)
-    if found is None:
+    file = _stored(store, state.key, filename)
+    if file is None:
         with _building:
-            found = _stored(store, state.key, filename) or _build(store, catalogue, state, filename, spool)
-    return found
+            # Look again: another thread may have built it while this one waited for the lock.
+            file = _stored(store, state.key, filename) or _build(store, catalogue, state, filename, spool)
+    return file
 
 
 def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
-    """The model's name and the registered state."""
+    """Return the name of the model and the job's registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.sees(job.owner_id):
@@ -101,10 +106,10 @@ def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]
             raise missing(job_id)
         state = State(job.state)
         if state in PAST:
-            what = (
+            explanation = (
                 "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
             )
-            raise _none(f"The job has {PAST[state]}: {what}.", state)
+            raise _none(f"The job has {PAST[state]}: {explanation}.", state)
         if job.task_id is None:
             raise _none(f"This job is of the kind {job.kind}: it learns nothing.", state)
         if not job.recipe.get("anytime"):
@@ -125,7 +130,7 @@ def _none(detail: str, state: State, *, retry_after_s: int | None = None) -> Any
 
 
 def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
-    """The zip beside the parts; its name is its digest."""
+    """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
         if name.suffix == ".zip":
@@ -136,6 +141,7 @@ def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
 def _build(
     store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
 ) -> AnytimeFile:
+    """Build the zip from the stored parts and put it beside them."""
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
@@ -159,7 +165,12 @@ def _build(
 
 
 def _fetch(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
-    """Copy a file of the state. Raises StoreCorrupt when it is damaged."""
+    """Copy a file of the state to `target`.
+
+    Raises:
+        StoreCorrupt: the file is damaged.
+        Unavailable: the file is gone, since a better state replaced it.
+    """
     key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
         for chunk in verified(_read(store, key), key, sha256):
@@ -169,7 +180,7 @@ def _fetch(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
 def _read(store: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
-    except StoreCorrupt:  # it is not there
+    except StoreCorrupt:  # the file is gone
         raise _replaced() from None
 
 

@@ -1,10 +1,10 @@
-"""Whether a model's next task can be learned with a recipe, given what it will start from.
+"""Checks that a recipe can learn a model's next task from the version it will start from.
 
-That is the version which the last unfinished job will leave (one that is being cancelled leaves none), else the
-line head. Its network family is fixed, and so are the hyper-parameters that shaped the network;
-version 0 is plain, and every family can start from it. Another method of the same family takes over the memory
-that it can use, and for the rest there is a warning. The learning code checks the family again, since the head
-may move before the job runs.
+The task starts from the version that the last unfinished job will leave, or else from the lineage
+head; a job being cancelled leaves no version. The network family of the start is fixed, and so are
+the hyper-parameters that shaped its network. Version 0 is plain, and every family can start from
+it. Another method of the same family takes over the memory that it can use; a warning names the
+rest. The learning code checks the family again, since the head may move before the job runs.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,15 @@ _MEMORY = {
     "exemplars": "the exemplars",
     "own": "its other memory",
 }
-"""Types of a method's state, and what people call them."""
+"""Types of a method's state, and their names for people."""
 
 
 @dataclass(frozen=True)
 class _Start:
-    """What the next task starts from: the method's block, its network's family and types of memory.
+    """Starting point of the next task: method block, network family and types of memory.
 
-    `name` is for people, and so is `instead`: what they can do in this model to start from something else, if anything.
+    `name` and `instead` are texts for people; `instead` says how the model could start from
+    something else, or is None.
     """
 
     name: str
@@ -47,13 +48,14 @@ class _Start:
 def check_next_task(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
 ) -> list[str]:
-    """Warnings about learning the model's next task with this resolved recipe.
+    """Return warnings about learning the model's next task with this resolved recipe.
 
     Args:
         head: see `core.line.line.start_of`.
 
     Raises:
-        InvalidRecipe: its method makes another kind of network than the task starts from.
+        InvalidRecipe: the method makes another kind of network than the task starts from, or
+            changes a hyper-parameter that shapes the network.
     """
     method = recipe["method"]
     start = _start(session, catalogue, model, head, method["name"])
@@ -76,19 +78,22 @@ def check_next_task(
         )
     for name in entry.get("structure", []):
         if name in start.method and start.method[name] != hyper[name]:
-            was = start.method[name]
+            fixed_value = start.method[name]
             raise _refused(
-                f"recipe.method.{name}", f"is {was} in {start.name}, and shapes the network: leave it"
+                f"recipe.method.{name}", f"is {fixed_value} in {start.name}, and shapes the network: leave it"
             )
     _check_sums(start, method["name"], entry.get("inference"), model.scenario)
     return _handover(start, method["name"], frozenset(entry.get("takes", [])))
 
 
 def _check_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
-    """A classifier in closed form knows the classes of the batches that it summed itself, and no others.
+    """Check that a closed-form classifier would not lose classes that another method has learned.
+
+    It knows only the classes of the batches that it summed itself.
 
     Raises:
-        InvalidRecipe: the task would start from a version of another method, and its classes would be lost.
+        InvalidRecipe: the task would start from a version of another method, whose classes would be
+            lost.
     """
     before = start.method.get("name")
     if inference == SUMS and before not in (None, after) and scenario != "data":
@@ -97,14 +102,18 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
             f"{after} answers from sums over every batch, and {start.name} was learned by {before}, which keeps none: "
             f"none of the classes so far would be known. Take {before} for this batch, "
             f"{f'{start.instead}, ' if start.instead else ''}learn the batches of {before} again by {after} after a "
-            f"rollback (POST …/tasks/{{number}}/relearn), or start a new model",
+            "rollback, or start a new model",
         )
 
 
 def _start(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, after: str
 ) -> _Start | None:
-    """What the next task starts from, or None: version 0, with nothing to keep. after: the method that learns it."""
+    """Return the starting point of the next task; None for version 0, which has nothing to keep.
+
+    Args:
+        after: name of the method that learns the task.
+    """
     last = session.scalars(
         select(Job)
         .where(
@@ -120,7 +129,7 @@ def _start(
         entry = catalogue["methods"].get(method["name"])
         memory = frozenset(
             entry.get("takes", []) if entry else ()
-        )  # what it keeps is not known before it has run
+        )  # what it keeps is known only after it has run
         name, family = (
             f"the result of task {last.task_number}",
             entry.get("family", _PLAIN) if entry else _PLAIN,
@@ -132,8 +141,8 @@ def _start(
     made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
     types: set[str] = set()
     if made_by.get("name") != after:  # the same method takes over all of it
-        kept = select(Part.type).where(Part.version_id == head.id, Part.deleted_at.is_(None))
-        types = set(session.scalars(kept))
+        stored_types = select(Part.type).where(Part.version_id == head.id, Part.deleted_at.is_(None))
+        types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
     return _Start(
         f"version {head.number}", None, made_by, _PLAIN if network is None else network.family, memory
@@ -141,15 +150,18 @@ def _start(
 
 
 def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
-    """By the rule of the learning code: memory is left behind, or none was found where some could be used."""
+    """Return a warning if the new method leaves memory behind, or finds none that it could use.
+
+    The learning code follows the same rule.
+    """
     before = start.method.get("name")
-    taken, left = start.memory & takes, start.memory - takes
-    if before is None or before == after or not (left or (takes and not taken)):
+    usable, unusable = start.memory & takes, start.memory - takes
+    if before is None or before == after or not (unusable or (takes and not usable)):
         return []
-    kept = f"only {_listed(taken)} is taken over" if taken else "nothing is taken over"
-    lost = f", {_listed(left)} is not used" if left else ""
+    taken_text = f"only {_listed(usable)} is taken over" if usable else "nothing is taken over"
+    unused_text = f", {_listed(unusable)} is not used" if unusable else ""
     return [
-        f"The method changes from {before} to {after}: {kept}{lost}. "
+        f"The method changes from {before} to {after}: {taken_text}{unused_text}. "
         "Earlier tasks are unprotected where nothing is taken over."
     ]
 

@@ -1,4 +1,4 @@
-"""An upload goes into the store before the transaction that names it; one that nothing names does not stay."""
+"""Storing an upload before the transaction that names it, and deleting it if nothing names it."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -12,14 +12,15 @@ from core.errors import PerennialError
 from core.store import Store
 
 NamedOf = Callable[[Session, Collection[str]], set[str]]
-"""Those of some keys that rows name."""
+"""Function that returns those of the given keys that rows name."""
 
 
 @contextmanager
 def kept(db: Database, store: Store, key: str, path: Path, named: NamedOf) -> Iterator[None]:
-    """Move the file at `path` into the store; the block names it in the database.
+    """Move the file at `path` into the store; the block then names it in the database.
 
-    A commit whose answer was lost may have happened after all: where the block fails, only what nothing names goes.
+    A commit may have succeeded although its response was lost. When the block fails, the file is
+    therefore deleted only if no row names it.
     """
     store.put_file(key, path, move=True)
     try:
@@ -31,7 +32,10 @@ def kept(db: Database, store: Store, key: str, path: Path, named: NamedOf) -> It
 
 
 def _is_named(db: Database, key: str, named: NamedOf) -> bool:
-    """When nobody can say, it is taken to be named (the sweep looks again)."""
+    """Return True if a row names the key, or if the database cannot say.
+
+    The sweep looks at the file again later.
+    """
     try:
         with db.read() as session:
             return bool(named(session, [key]))

@@ -1,4 +1,4 @@
-"""What a request for a new model asks for, checked and completed."""
+"""The request for a new model, checked and completed with defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,8 +24,14 @@ from core.requests.default_start import Start, find_start
 
 @dataclass(frozen=True)
 class AskedModel:
-    """`recipe`: what is stored, a patch over the defaults; `resolved`: the same complete; `classes`: None where
-    batches bring them; `notes`: why it starts where it does, for the person who left that open."""
+    """A checked request for a new model.
+
+    Attributes:
+        recipe: patch over the defaults, as stored.
+        resolved: the complete recipe.
+        classes: fixed class names; None where batches bring them.
+        notes: why the model starts where it does, for a person who left that open.
+    """
 
     name: str
     scenario: Scenario
@@ -41,14 +47,14 @@ class AskedModel:
 def asked_model(
     catalogue: Catalogue, given: NewModel, admission: Admission, photos: bool = False
 ) -> AskedModel:
-    """What is not given has its default.
+    """Check the request for a new model and fill in defaults.
 
     Args:
-        photos: whether a model that leaves its base open starts from the one for photos.
+        photos: start from the base for photos if the request names no base.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
-        JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
     """
     name, scenario = given["name"], given["scenario"]
     if not is_name(name):
@@ -65,7 +71,7 @@ def asked_model(
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
-    recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)
+    recipe = start.new_recipe(catalogue, stored(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _classes(scenario, given.get("classes"))

@@ -15,6 +15,7 @@ from core.line.standing import Standing
 from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
 from core.protocol.gate import CheckPicture, Verdict
 from core.requests import pretrained
+from core.requests.held_actions import list_held_actions, make_action, make_discard, make_retry, task_path
 from core.requests.times import rfc3339
 
 S = Standing
@@ -34,6 +35,7 @@ class Waiting:
         job: its newest one.
         answering: its newest published version, where it is rolled back.
         learned: the tasks that the held version lacks and the line head has been taught since.
+        others: tasks of its model that wait for a person too, by number.
         pictures: images that the held version answers wrong and production right.
     """
 
@@ -43,6 +45,7 @@ class Waiting:
     job: Job | None
     answering: int | None
     learned: Collection[int]
+    others: Mapping[int, Task]
     pictures: list[CheckPicture]
 
 
@@ -56,6 +59,9 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
     versions, jobs = _versions(session, found), _jobs(session, found)
     answering, learned = _answering(session, found), _learned_since(session, versions)
     pictures = _pictures(session, versions)
+    waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
+    for task in found:
+        waits[task.model_id][task.number] = task
     for task in found:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         waiting = Waiting(
@@ -65,6 +71,7 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             job=jobs.get(task.id),
             answering=answering.get(key),
             learned=learned.get(key, ()),
+            others=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
         shown.setdefault(model.id, []).append(_entry(waiting))
@@ -198,8 +205,8 @@ def _base(model: Model, job: Job) -> AttentionOut:
         "training_data_until": None,
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait for them.",
         "actions": [
-            _action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            _action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
+            make_action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            make_action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
         ],
         "pictures": [],
     }
@@ -211,20 +218,7 @@ def _held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     detail = (
         f"{words.held(version.number, version.gate)} {words.stopped(model, task, version, waiting.learned)}"
     )
-    promote: ActionBody = {"version": version.number, "reason": "…"}
-    actions = [
-        _action(
-            f"Put version {version.number} in production all the same",
-            f"/v1/models/{model.id}/aliases/{PRODUCTION}",
-            promote,
-            method="PUT",
-        ),
-        _discard(model, task),
-        _action(f"Go on without task {task.number}", _path(model, task, "continue"), {"reason": "…"}),
-    ]
-    if words.can_relearn(task):
-        actions.insert(1, _retry(task, job))
-    return detail, actions
+    return detail, list_held_actions(model, task, version, job, waiting.learned, waiting.others)
 
 
 def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
@@ -236,12 +230,12 @@ def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     )
     actions: list[ActionOut] = []
     if words.can_relearn(task):
-        actions.append(_action(f"Learn task {task.number} again", _path(model, task, "relearn"), {}))
+        actions.append(make_action(f"Learn task {task.number} again", task_path(model, task, "relearn"), {}))
     if answering is not None:
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
-        actions.append(_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"))
-    return detail, [*actions, _discard(model, task)]
+        actions.append(make_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"))
+    return detail, [*actions, make_discard(model, task)]
 
 
 def _rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
@@ -255,9 +249,9 @@ def _rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     }
     settled = " Later batches wait until this task is discarded." if task.stops else _line(task)
     if job is not None and held_for_data(job) and words.can_relearn(task):
-        as_it_is = _action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
-        return f"{detail}{_line(task)}", [upload, as_it_is, _discard(model, task)]
-    return f"{detail} Upload a mended batch as a new task.{settled}", [upload, _discard(model, task)]
+        as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        return f"{detail}{_line(task)}", [upload, as_it_is, make_discard(model, task)]
+    return f"{detail} Upload a mended batch as a new task.{settled}", [upload, make_discard(model, task)]
 
 
 def _failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
@@ -266,8 +260,8 @@ def _failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     detail = (
         f"The job of {words.called(task)} failed and nothing was learned from it: {_why(job)}{_line(task)}"
     )
-    retry = [_retry(task, job)] if words.can_relearn(task) else []
-    return detail, [*retry, _discard(model, task)]
+    retry = [make_retry(task, job)] if words.can_relearn(task) else []
+    return detail, [*retry, make_discard(model, task)]
 
 
 def _line(task: Task) -> str:
@@ -278,20 +272,3 @@ def _why(job: Job | None) -> str:
     error = None if job is None else job.error
     text = (error["detail"].strip() if error else "") or "nothing more is known"
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _retry(task: Task, job: Job) -> ActionOut:
-    title = f"Learn task {task.number} again, perhaps with another recipe"
-    return _action(title, f"/v1/jobs/{job.id}/retry", {})
-
-
-def _discard(model: Model, task: Task) -> ActionOut:
-    return _action(f"Discard task {task.number}", _path(model, task, "discard"), {"reason": "…"})
-
-
-def _path(model: Model, task: Task, verb: str) -> str:
-    return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
-
-
-def _action(title: str, path: str, body: ActionBody | None, *, method: str = "POST") -> ActionOut:
-    return {"title": title, "method": method, "path": path, "body": body}

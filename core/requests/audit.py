@@ -1,4 +1,4 @@
-"""The audit trail: one row for every change that somebody asked for, in the same transaction."""
+"""The audit trail: one row for every requested change, written in the same transaction."""
 
 import json
 from collections.abc import Sequence
@@ -17,22 +17,27 @@ from core.requests.pages import Page, decode_cursor, page
 from core.requests.times import rfc3339
 
 MAX_DATA_BYTES = 16 << 10
-"""Of what a row keeps of a change, in UTF-8: of more, only the fields' names and the size."""
+"""Maximum size of the stored data of a change, in bytes of UTF-8.
+
+Of larger data only the field names and the size are stored.
+"""
 _AT_ONCE = 1000
-"""Rows whose ids may be in another order than their times: of changes that were made at the same moment."""
+"""Maximum number of rows whose ids may be ordered differently from their times, since the changes
+were made at the same moment.
+"""
 _BEHIND_ALL = 2**62
-"""Above every id."""
+"""A number above every id."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows of the trail, and in what order.
+    """Filter and order for rows of the trail.
 
     Attributes:
-        model: id or name; by id also of a deleted one.
-        action: such as `alias.set`.
+        model: id or name; an id also finds a deleted model.
+        action: an action such as `alias.set`.
         since: seconds since 1970.
-        newest_first: else the oldest.
+        newest_first: newest rows first; otherwise the oldest.
     """
 
     model: str | None = None
@@ -55,19 +60,19 @@ def record(
     now: float,
     model: str | None = None,
 ) -> None:
-    """Add a row to the caller's transaction, which is refused where the caller's key has ended meanwhile.
+    """Add a row to the caller's transaction.
 
     Args:
         action: noun and verb, such as `model.create`.
-        object: id of what changed.
-        data: what is worth keeping of the change; never a secret.
+        object: id of the changed object.
+        data: facts about the change that are worth keeping; never a secret.
         now: seconds since 1970 by the database's clock.
-        model: id of the model that it concerns.
+        model: id of the model concerned.
 
     Raises:
         NotAuthenticated: the key was revoked or has expired while the request was under way.
     """
-    if action != LOG_OUT:  # a session is ended also after its key
+    if action != LOG_OUT:  # a session can be ended after its key has ended
         require_valid_key(session, actor, now)
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
     if size > MAX_DATA_BYTES:
@@ -79,7 +84,7 @@ def record(
 def list_audit(
     db: Database, actor: Actor, *, limit: int, cursor: str | None, wanted: Wanted = ALL
 ) -> AuditPage:
-    """A page of the trail, of all owners the caller sees.
+    """Return a page of the trail, of all owners that the caller sees.
 
     Raises:
         NotFound: there is no model of that name.
@@ -88,28 +93,28 @@ def list_audit(
         query = select(Audit).where(actor.filter(Audit.owner_id), *_conditions(session, actor, wanted))
         if wanted.action is not None:
             query = _of_action(session, query, wanted.action, cursor, newest_first=wanted.newest_first)
-        found: Page[Audit] = page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
-        return {"items": [_to_json(row) for row in found.rows], "next_cursor": found.next_cursor}
+        rows: Page[Audit] = page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
+        return {"items": [_to_json(row) for row in rows.rows], "next_cursor": rows.next_cursor}
 
 
 def names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
-    """Id → what people call it: the keys of these rows, with their owners, and the models that still have a name."""
+    """Return display names by id, of keys with their owners and of models that have a name."""
     keys, models = {row["key"] for row in rows if row["key"]}, {row["model"] for row in rows if row["model"]}
     with db.read() as session:
         of_keys = select(Key.id, Key.name, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        found = {
+        names_by_id = {
             id_: f"{key} of {owner}" for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
         }
         of_models = select(Model.id, Model.name).where(Model.id.in_(models), actor.filter(Model.owner_id))
-        return found | {id_: name for id_, name in session.execute(of_models)}
+        return names_by_id | {id_: name for id_, name in session.execute(of_models)}
 
 
 def _of_action(
     session: Session, query: Select[Any], action: str, cursor: str | None, *, newest_first: bool
 ) -> Select[Any]:
-    """The rows of an action, in an order that only the index of actions has.
+    """Restrict a query to an action, in an order that only the index on actions provides.
 
-    By equality PostgreSQL would walk through all rows in the order of their ids, in hope that many are of the action.
+    With a plain equality, PostgreSQL would scan all rows by id, expecting many of them to match.
     """
     if session.get_bind().dialect.name != "postgresql":
         return query.where(Audit.action == action)
@@ -125,18 +130,19 @@ def _of_action(
 
 
 def _conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:
         by_id = is_id(wanted.model, "mdl")
-        found.append(
+        conditions.append(
             Audit.model_id == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
         )
     if wanted.since is not None:
-        # Pages go by id: without a first id, one that is older than all rows would be looked for row by row.
+        # Pages are ordered by id. Without a lower bound for the id, rows older than `since` would
+        # be scanned one by one.
         early = select(Audit.id).where(Audit.at >= wanted.since).order_by(Audit.at, Audit.id)
         first = session.scalar(select(func.min(early.limit(_AT_ONCE).subquery().c.id)))
-        found += [Audit.at >= wanted.since, Audit.id >= (first or _BEHIND_ALL)]
-    return found
+        conditions += [Audit.at >= wanted.since, Audit.id >= (first or _BEHIND_ALL)]
+    return conditions
 
 
 def _to_json(row: Audit) -> AuditOut:

@@ -1,7 +1,7 @@
-"""What to send for a base that does not fit: in words, and as the request that would be taken.
+"""Advice about a base that does not fit: in words, and as a request that would be accepted.
 
-Everything here is read from names and shapes. A stem or a patch changes one or two tensors and no other, so a file
-that differs in these alone fits as soon as the architecture says so.
+All advice is derived from tensor names and shapes. A stem or a patch size changes only one or two
+tensors, so a file that differs in these alone fits once the architecture states them.
 """
 
 import json
@@ -16,18 +16,19 @@ from core.errors import BaseInvalid
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.base import UploadedFor
 from core.protocol.error import FittingBase
+from core.steps import LEFT_OPEN, Step
 
 Shapes = Mapping[str, Sequence[int]]
 
 SMALL_IMAGE = 64
-"""Pixels a side, up to which stems are small unless the architecture says otherwise."""
+"""Largest side in pixels for which stems are small by default."""
 LARGE_IMAGE = 224
-"""What torchvision's checkpoints were trained on."""
+"""Side in pixels of the images that torchvision's checkpoints were trained on."""
 _STEMS = {
     "resnet": ("conv1.weight", {3: "small", 7: "standard"}),
     "convnext": ("features.0.0.weight", {2: "small", 4: "standard"}),
 }
-"""The tensor of a family's stem, and the stem that each size of its kernel means."""
+"""Name of the stem's tensor for each family, and the stem that each kernel size means."""
 _CONVNEXT_STANDARD_NEEDS = 32
 _PATCHES, _POSITIONS = "conv_proj.weight", "encoder.pos_embedding"
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
@@ -35,9 +36,12 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 @dataclass(frozen=True)
 class Advice:
-    """An architecture and image that a file fits, and why it did not fit what was asked for.
+    """An architecture and image that a file fits, and the reason it did not fit the requested ones.
 
-    field: what has to be said, such as `architecture.stem`; why: a sentence.
+    Attributes:
+        field: field to state in the request, such as `architecture.stem`.
+        why: a sentence with the reason.
+        otherwise: another possible request, as a sentence, or empty.
     """
 
     architecture: ArchitectureChoice
@@ -47,10 +51,14 @@ class Advice:
     otherwise: str = ""
 
     def error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
-        """The error to answer with; `fields` are those of the tensors."""
+        """Return the error to respond with.
+
+        Args:
+            fields: field errors of the tensors.
+        """
         detail = (
             f"{self.why} Send the file as POST /v1/bases?{query(self.architecture, self.image)} and create the "
-            f"model with {body(self.architecture, self.image)}.{self.otherwise}"
+            f"model with {creation(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
         chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
@@ -67,11 +75,14 @@ class Advice:
 def advice(
     architecture: ArchitectureChoice, image: ImageOut, family: str, found: Shapes, expected: Shapes
 ) -> Advice | None:
-    """What the file fits, where it differs from what was expected in its stem or patches alone; else None.
+    """Return what the file fits, if it differs from `expected` in stem or patches alone.
 
     Args:
-        family: of the architecture.
-        found, expected: shapes by name, without tensors that may be left out or are not looked at.
+        family: family of the architecture.
+        found, expected: shapes by name, without tensors that are optional or ignored.
+
+    Returns:
+        The advice, or None if the file differs in another way.
     """
     if set(found) != set(expected):
         return None
@@ -84,22 +95,26 @@ def advice(
 
 
 def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """The query of `POST /v1/bases` for an architecture and image: by its name alone where nothing else is said."""
-    said = {key: value for key, value in architecture.items() if value not in ("auto", None)}
-    text = str(said["name"]) if set(said) == {"name"} else json.dumps(said, separators=(",", ":"))
+    """Return the query of `POST /v1/bases` for an architecture and image.
+
+    An architecture without other settings is given by its name alone.
+    """
+    settings = {key: value for key, value in architecture.items() if value not in ("auto", None)}
+    text = str(settings["name"]) if set(settings) == {"name"} else json.dumps(settings, separators=(",", ":"))
     return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
 
 
-def body(architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """The fields of `POST /v1/models` for an architecture and image, as JSON."""
+def creation(architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN) -> str:
+    """The request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
-    return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(pixels)}'
+    fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
+    return str(Step("POST", "/v1/models", body=fields))
 
 
 def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """An architecture and image in plain words."""
-    said = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
-    hyper = f" ({', '.join(said)})" if said else ""
+    """Describe an architecture and image in plain words."""
+    settings = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
+    hyper = f" ({', '.join(settings)})" if settings else ""
     channels = "1 channel" if image["channels"] == 1 else f"{image['channels']} channels"
     return (
         f"{architecture['name']}{hyper} and images of {image['size']} × {image['size']} pixels in {channels}"
@@ -107,33 +122,37 @@ def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
 
 
 def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut) -> str:
-    """Why a model cannot start from a base of another architecture or image, and what to send.
+    """Say why a model cannot start from a base of another architecture or image, and what to send.
 
     Args:
-        base: the base's architecture with its `image`.
-        architecture, image: the model's.
+        base: architecture of the base with its `image`.
+        architecture, image: those of the model.
     """
     own = architecture_of(base)
     return (
         f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
-        f"Create the model with {body(own, base['image'])}, or upload a file that fits the model to "
+        f"Create the model with {creation(own, base['image'])}, or upload a file that fits the model to "
         f"POST /v1/bases?{query(architecture, image)}."
     )
 
 
 def architecture_of(base: UploadedFor) -> ArchitectureChoice:
-    """What a base was uploaded for, without the images."""
-    beside = ("image", "normalise")
-    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key not in beside})
+    """Return the architecture that a base was uploaded for, without its image settings."""
+    image_fields = ("image", "normalise")
+    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key not in image_fields})
 
 
 def same_pixels(image: ImageOut, other: ImageOut) -> bool:
-    """Whether two networks read images of one shape, however these are cropped and resized."""
+    """Return True if two networks read images of one shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 
 def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> None:
-    """Raises BaseInvalid with what to do about a file of PyTorch's own format, or another archive."""
+    """Refuse a file of PyTorch's own format, or another archive, and say how to convert it.
+
+    Raises:
+        BaseInvalid: the file is a pickle or a zip archive.
+    """
     with path.open("rb") as file:
         start = file.read(4096)
     archive = start.startswith(b"PK\x03\x04")
@@ -162,21 +181,21 @@ def _stem(
     kind: str, architecture: ArchitectureChoice, image: ImageOut, found: Shapes, expected: Shapes
 ) -> Advice | None:
     name, stems = _STEMS[kind]
-    shape, wanted = found[name], expected[name]
-    if len(shape) != 4 or shape[0] != wanted[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
+    shape, usual = found[name], expected[name]
+    if len(shape) != 4 or shape[0] != usual[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
         return None
     stem, channels, size = stems.get(shape[2]), shape[1], image["size"]
     if stem is None:
         return None
-    if shape[2] == wanted[2]:
-        why = f"The file's first layer ({name}) reads {_channels(channels)}, the images have {wanted[1]}."
+    if shape[2] == usual[2]:
+        why = f"The file's first layer ({name}) reads {_channels(channels)}, the images have {usual[1]}."
         return Advice(architecture, {**image, "channels": channels}, "image.channels", why)
     large = stem == "standard"
     why = (
         f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images {'above' if large else 'up to'} "
-        f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {wanted[2]}×{wanted[2]} one."
+        f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {usual[2]}×{usual[2]} one."
     )
-    own = _with(architecture, stem=stem)
+    stated = _with(architecture, stem=stem)
     larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
     if large and size <= SMALL_IMAGE:
         by_size = _with(architecture, stem="auto")
@@ -184,10 +203,10 @@ def _stem(
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{query(by_size, larger)} and {body(by_size, larger)}."
+            f"POST /v1/bases?{query(by_size, larger)} and {creation(by_size, larger)}."
         )
-        return Advice(own, {**image, "channels": channels}, "architecture.stem", why, otherwise)
-    return Advice(own, {**image, "channels": channels}, "architecture.stem", why)
+        return Advice(stated, {**image, "channels": channels}, "architecture.stem", why, otherwise)
+    return Advice(stated, {**image, "channels": channels}, "architecture.stem", why)
 
 
 def _patch(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> Advice | None:

@@ -1,7 +1,7 @@
 """Uploaded bases: weights that models may start from.
 
-The file is checked by its header alone, before anything else reads it: size, names, shapes and dtypes must
-be those of the architecture (`core.expected_base`).
+A file is checked by its header before anything else reads it. Sizes, names, shapes and dtypes of
+its tensors must be those of the architecture (`core.expected_base`).
 """
 
 import json
@@ -42,21 +42,28 @@ from core.store.blobs import Blobs
 
 UNSAID = BaseConfig()
 _NAMED, _MOST = 5, 20
-"""Models that a refusal names in its sentence, and lists."""
+"""Maximum number of models that a refusal names in its sentence, and lists."""
 
 
 def parse_architecture(
     catalogue: Catalogue, text: str, size: int | None, channels: int | None, config: BaseConfig = UNSAID
 ) -> tuple[ArchitectureChoice, Images]:
-    """The complete architecture that `?architecture=` means, a name or a JSON object, and the images of the base.
+    """Return the complete architecture that `?architecture=` means, and the images of the base.
+
+    Args:
+        text: name of an architecture, or a JSON object.
+        size: side of the images in pixels; None if the request does not say.
+        channels: channels of the images; None if the request does not say.
+        config: pixel statistics, size and cropping that the request states for the base.
 
     Raises:
-        Invalid: not JSON, an unknown name, or bad hyper-parameters.
+        Invalid: the text is not JSON, the name is unknown, hyper-parameters are invalid, or two
+            image sizes differ.
     """
-    asked: Any = text
+    requested: Any = text
     if text.lstrip().startswith("{"):
         try:
-            asked = json.loads(text)
+            requested = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise Invalid(
                 "architecture is neither a name nor a JSON object.",
@@ -68,8 +75,8 @@ def parse_architecture(
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
     asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
-    images = images_of_base(images_of(catalogue, asked, asked_image), config)
-    return complete(catalogue, "class", asked, images.image), images
+    images = images_of_base(images_of(catalogue, requested, asked_image), config)
+    return complete(catalogue, "class", requested, images.image), images
 
 
 def create(
@@ -85,16 +92,18 @@ def create(
     path: Path,
     repeat: idempotency.Request | None = None,
 ) -> BaseOut:
-    """Check an uploaded file and keep it; `path` is moved into the store.
+    """Check an uploaded file and register it as a base; `path` is moved into the store.
 
     Args:
-        images: that it was learned on.
-        family: of the architecture, as the catalogue has it.
-        expected: what a base of this architecture must hold, see `core.expected_base`.
+        images: images that the base was trained on.
+        family: family of the architecture in the catalogue.
+        expected: tensors that a base of this architecture must hold, see `core.expected_base`.
 
     Raises:
-        BaseInvalid: not a safetensors file, not one of this architecture, or with NaN or infinity in it.
+        BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
+            infinity in it.
         StorageFull: the owner has no room for it.
+        Unavailable: the sweep removed the file before it was registered.
     """
     tensors = _tensors(path, architecture, family)
     _check_fit(tensors, expected, architecture, images.image, family)
@@ -103,6 +112,7 @@ def create(
     check_finite(path, tensors)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
+        # The lock keeps the sweep from deleting the blob between this check and the commit.
         references.share(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
@@ -117,15 +127,21 @@ def create(
         )
         session.add(row)
         record(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
-        answer = _to_json(row)
+        response = _to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
-        idempotency.remember(session, actor, repeat, 201, location, answer, now)
+        idempotency.remember(session, actor, repeat, 201, location, response, now)
         session.flush()
         quota.take(session, actor.owner_id, limit, size)
-    return answer
+    return response
 
 
 def _tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
+    """Read the header of the file.
+
+    Raises:
+        BaseInvalid: the file is not safetensors or holds no tensors; a pickle gets advice on how to
+            convert it.
+    """
     try:
         tensors = read_header(path)
     except BaseInvalid:
@@ -137,10 +153,10 @@ def _tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[
 
 
 def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
-    """One base.
+    """Return one base.
 
     Raises:
-        NotFound: no such base, or another owner's.
+        NotFound: there is no such base, or it belongs to another owner.
     """
     with db.read() as session:
         row = session.get(Base, base_id)
@@ -150,24 +166,25 @@ def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
 
 
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
-    """A page of the bases that the caller sees, newest first, with the models that begin with each."""
+    """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
         query = select(Base).where(actor.filter(Base.owner_id))
-        found: Page[Base] = page(session, query, Base.id, limit, cursor, descending=True)
-        users = _users(session, found.rows, actor.filter(Model.owner_id))
-        items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in found.rows]
-        return {"items": items, "next_cursor": found.next_cursor}
+        bases: Page[Base] = page(session, query, Base.id, limit, cursor, descending=True)
+        users = _users(session, bases.rows, actor.filter(Model.owner_id))
+        items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in bases.rows]
+        return {"items": items, "next_cursor": bases.next_cursor}
 
 
 def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
-    """Forget a base; its bytes go, unless something else names the same.
+    """Delete a base, and its bytes unless something else refers to them.
 
     Raises:
-        NotFound: no such base, or another owner's.
-        WrongState: models begin with it; `extra["models"]` names them.
+        NotFound: there is no such base, or it belongs to another owner.
+        WrongState: models start from it; `extra["models"]` names them.
     """
     with db.write() as session:
-        references.own(session)  # whoever names it for a new model does so before, or finds it gone
+        # a new model that names this base either commits first or finds the base gone
+        references.own(session)
         row = session.get(Base, base_id)
         if row is None or not actor.sees(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
@@ -181,7 +198,11 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
 
 
 def _needed(models: list[ModelRef]) -> WrongState:
-    """The refusal to delete a base; `models`: those of its users that the caller sees."""
+    """Return the refusal to delete a base.
+
+    Args:
+        models: models that start from the base and that the caller sees.
+    """
     named = (
         words.listed([model["name"] for model in models], _NAMED) if models else "a model of another owner"
     )
@@ -195,14 +216,14 @@ def _needed(models: list[ModelRef]) -> WrongState:
 
 
 def _users(session: Session, rows: Sequence[Base], seen: ColumnElement[bool]) -> dict[str, list[ModelRef]]:
-    """Base id → the models among those seen that begin with it, oldest first; one statement for all."""
-    found: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
+    """Return the visible models that start from each base, by base id, oldest first."""
+    models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
     stored = {json.dumps(row.id): row.id for row in rows}
     named = sql_cast(Model.base, Text)
     query = select(named, Model.id, Model.name).where(seen, Model.deleted_at.is_(None), named.in_(stored))
     for base, model_id, name in session.execute(query.order_by(Model.id)):
-        found[stored[base]].append({"id": model_id, "name": name})
-    return found
+        models_by_base[stored[base]].append({"id": model_id, "name": name})
+    return models_by_base
 
 
 def _check_fit(
@@ -212,16 +233,26 @@ def _check_fit(
     image: ImageOut,
     family: str,
 ) -> None:
-    """Raises BaseInvalid for a file that is not one of this architecture, with what it would fit."""
-    own, wanted = to_compare(tensors, expected)
+    """Check that the tensors fit the architecture.
+
+    Raises:
+        BaseInvalid: they do not; where possible, the message names an architecture that would fit.
+    """
+    compared, needed = to_compare(tensors, expected)
     try:
-        check_expected(own, wanted)
+        check_expected(compared, needed)
     except BaseInvalid as error:
-        shapes = {t.name: t.shape for t in own}
-        found = advice(architecture, image, family, shapes, {n: want["shape"] for n, want in wanted.items()})
-        if found is None:
+        shapes = {t.name: t.shape for t in compared}
+        fitting = advice(
+            architecture,
+            image,
+            family,
+            shapes,
+            {n: tensor["shape"] for n, tensor in needed.items()},
+        )
+        if fitting is None:
             raise
-        raise found.error(error.fields) from None
+        raise fitting.error(error.fields) from None
 
 
 def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:

@@ -1,9 +1,10 @@
-"""What a batch's report says at the submit, when only names and sizes were looked at.
+"""The report of a batch at submission, when only names and sizes have been examined.
 
-Which classes are new, known, or look like a slip of the pen is decided by the classes that the model has: in the
-class scenario those of all its tasks that are learned or will be; in the data scenario its fixed list, once it has
-one. In the task scenario every task has names of its own, so that a batch is only compared with itself. A batch that
-is accepted at the same moment is not seen.
+Classes are new, known or suspected typing errors in comparison with the classes that the model has.
+In the class scenario these are the classes of all tasks that are learned or will be; in the data
+scenario, the fixed list once the model has one. In the task scenario every task has its own names,
+so a batch is compared only with itself. A batch that is accepted at the same moment is not
+considered.
 """
 
 from sqlalchemy import exists, select
@@ -23,15 +24,21 @@ from core.requests.class_names import Compared, compare
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
 FEW = 10
-"""Images of a new class below which a check says what recall to expect."""
+"""Number of images of a new class below which a check states the recall to expect."""
 RECALL = {6: 0.39, 12: 0.57, 25: 0.69}
-"""Images to learn from → recall of their class, as `python -m bench.research.closed_forms` measures it on photos."""
+"""Recall of a class by the number of its training images, measured on photos by `python -m
+bench.research.closed_forms`.
+"""
 _MOST_LISTED = 20
 _NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
 
 
 def check_classes(model: Model, found: Directory) -> None:
-    """Raise LabelsInvalid for a class that the model does not know (data scenario, once its classes are fixed)."""
+    """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
+
+    Raises:
+        LabelsInvalid: the batch has an unknown class.
+    """
     if model.scenario != "data" or model.classes is None:
         return
     unknown = sorted(set(found.classes) - set(model.classes))
@@ -47,23 +54,26 @@ def check_classes(model: Model, found: Directory) -> None:
 
 
 def known_classes(session: Session, model: Model) -> set[str]:
-    """The class names that a new batch is compared with."""
+    """Return the class names that a new batch is compared with."""
     if model.scenario == "task":
         return set()
     if model.scenario == "data" and model.classes is not None:
         return set(model.classes)
     learned = exists().where(Job.task_id == Task.id, Job.state.not_in(_NOT_LEARNED))
-    known: set[str] = set()
+    class_names: set[str] = set()
     for classes in session.scalars(select(Task.classes).where(Task.model_id == model.id, learned)):
-        known.update(classes)
-    return known
+        class_names.update(classes)
+    return class_names
 
 
 def report(
     found: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
 ) -> BatchReport:
-    """The report of a task until its images were decoded; `classes` and both policies stay in it for good."""
-    like: list[LookAlike] = [{"label": label, "like": other} for label, other in compared.look_alike]
+    """Return the report of a task until its images are decoded.
+
+    `classes` and both policies remain in the report for good.
+    """
+    like: list[LookAlike] = [{"label": label, "like": similar} for label, similar in compared.look_alike]
     classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
     sizes: dict[str, ClassCount] = {
         label: {"images": count, "held_out": None} for label, count in found.classes.items()
@@ -87,22 +97,25 @@ def report(
 
 
 def warnings(found: Directory, compared: Compared) -> list[str]:
-    """Sentences about names that look alike, and about the layout."""
+    """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
-    said = [
-        f"The class {show(label)} is new, and looks like {show(other)}, which "
-        + ("is in this batch too: " if other in batch else "the model knows: ")
+    sentences = [
+        f"The class {show(label)} is new, and looks like {show(similar)}, which "
+        + ("is in this batch too: " if similar in batch else "the model knows: ")
         + "if they are one class, give them one name."
-        for label, other in compared.look_alike[:_MOST_WARNINGS]
+        for label, similar in compared.look_alike[:_MOST_WARNINGS]
     ]
-    more = len(compared.look_alike) - len(said)
+    more = len(compared.look_alike) - len(sentences)
     if more > 0:
-        said.append(f"{more} more new classes look like others: the report names them all.")
-    return [*found.warnings, *said]
+        sentences.append(f"{more} more new classes look like others: the report names them all.")
+    return [*found.warnings, *sentences]
 
 
 def one_class(session: Session, model: Model, found: Directory) -> list[str]:
-    """Warn of a batch after which the model knows one class: its version is published and not promoted."""
+    """Warn of a batch after which the model knows only one class.
+
+    Its version is published but not promoted.
+    """
     if len(found.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
         return []
     (label,) = found.classes
@@ -115,7 +128,7 @@ def one_class(session: Session, model: Model, found: Directory) -> list[str]:
 
 
 def warn_of_few(found: Directory, compared: Compared) -> list[str]:
-    """Warn of new classes with few images, and say how many of their photos are recognised."""
+    """Warn of new classes with few images, and give the recall measured for so few."""
     few = {label: found.classes[label] for label in compared.new if found.classes[label] < FEW}
     if not few:
         return []
@@ -130,7 +143,7 @@ def warn_of_few(found: Directory, compared: Compared) -> list[str]:
 
 
 def not_checked(found: Directory) -> list[str]:
-    """What the names and sizes of a batch do not show, one sentence each."""
+    """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
     if found.seen.is_sample:
         decoding = (
@@ -146,4 +159,5 @@ def not_checked(found: Directory) -> list[str]:
 
 
 def _with_hint(name: str, like: dict[str, str], known: list[str]) -> str:
+    """Return the name, with the similar known name as a suggestion if there is one."""
     return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name

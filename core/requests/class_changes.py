@@ -1,4 +1,4 @@
-"""What an update did to each class: right answers of a version beside those of its parent."""
+"""Effect of an update on each class: correct predictions of a version and of its parent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,19 @@ from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 
 _Counts = dict[tuple[int, str], list[int]]
-"""(task, label) → [right answers, images]."""
+"""Correct predictions and images, [correct, images], by (task, label)."""
 
 
 @dataclass(frozen=True)
 class ClassChange:
-    """Right answers of a class, of `images`: now, and before by the parent (None: it was not taught it).
+    """Correct predictions of a class, out of `images`, now and by the parent version.
 
-    `task`: whose class it is, where a label means another class in each task.
+    Attributes:
+        label: name of the class.
+        task: task of the class, if a label means a different class in each task.
+        images: held-out images of the class.
+        now: correct predictions of the version.
+        before: correct predictions of the parent; None if the parent was not taught the class.
     """
 
     label: str
@@ -31,13 +36,13 @@ class ClassChange:
 
     @property
     def change(self) -> float | None:
-        """What the share of right answers rose by; None: the class is new."""
+        """Change of the share of correct predictions, in [-1, 1]; None for a new class."""
         return None if self.before is None else (self.now - self.before) / self.images
 
 
 @dataclass(frozen=True)
 class ClassChanges:
-    """All classes of a version, those that lost most first and new ones last."""
+    """All classes of a version: those that lost most first, new ones last."""
 
     version: int
     parent: int | None
@@ -45,24 +50,24 @@ class ClassChanges:
 
     @property
     def worse(self) -> list[ClassChange]:
-        """Those of which fewer images are answered right than by the parent."""
+        """Classes of which fewer images are predicted correctly than by the parent."""
         return [one for one in self.classes if one.before is not None and one.now < one.before]
 
     @property
     def better(self) -> list[ClassChange]:
-        """Those of which more are."""
+        """Classes of which more images are predicted correctly than by the parent."""
         return [one for one in self.classes if one.before is not None and one.now > one.before]
 
     @property
     def new(self) -> list[ClassChange]:
-        """Those that the parent was not taught."""
+        """Classes that the parent was not taught."""
         return [one for one in self.classes if one.before is None]
 
 
 def class_changes(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
 ) -> ClassChanges:
-    """What `version` changed of each class on the held-out images of its tasks, or of `task` alone.
+    """Return the change of each class by `version`, on held-out images of its tasks or of `task`.
 
     Raises:
         NotFound: the caller sees no such model or version.
@@ -71,38 +76,51 @@ def class_changes(
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, str(version))
-        of_these = taught(row.manifest) if task is None else [task]
-        now, before, known = _counts(session, owner, row.number, of_these), _Counts(), set[int]()
+        tasks = taught(row.manifest) if task is None else [task]
+        new_counts, old_counts, old_tasks = (
+            _counts(session, owner, row.number, tasks),
+            _Counts(),
+            set[int](),
+        )
         if row.parent is not None:
-            before = _counts(session, owner, row.parent, of_these)
-            known = set(taught(find_version(session, owner, str(row.parent)).manifest))
-        return ClassChanges(row.number, row.parent, _compared(now, before, known, owner.scenario == "task"))
+            old_counts = _counts(session, owner, row.parent, tasks)
+            old_tasks = set(taught(find_version(session, owner, str(row.parent)).manifest))
+        return ClassChanges(
+            row.number,
+            row.parent,
+            _compared(new_counts, old_counts, old_tasks, owner.scenario == "task"),
+        )
 
 
 def _compared(now: _Counts, before: _Counts, known: set[int], apart: bool) -> list[ClassChange]:
-    """Both on the same images: of a class that the parent knew, those of tasks on which both were measured.
+    """Compare the counts of a version and of its parent on the same images.
 
-    known: tasks that the parent was taught. apart: a label means another class in each task.
+    A class that the parent knew is compared on tasks on which both versions were measured.
+
+    Args:
+        known: tasks that the parent was taught.
+        apart: True if a label means a different class in each task.
     """
-    old = {(task if apart else None, label) for task, label in before if task in known}
+    parent_classes = {(task if apart else None, label) for task, label in before if task in known}
     sums: dict[tuple[int | None, str], list[int]] = {}
     for (task, label), (right, total) in now.items():
         key = (task if apart else None, label)
-        had = before.get((task, label))
-        if key in old and had is None:
+        parent_count = before.get((task, label))
+        if key in parent_classes and parent_count is None:
             continue
         of_class = sums.setdefault(key, [0, 0, 0])
-        for place, count in enumerate((right, total, had[0] if had else 0)):
+        for place, count in enumerate((right, total, parent_count[0] if parent_count else 0)):
             of_class[place] += count
-    found = [
-        ClassChange(label, task, total, right, had if (task, label) in old else None)
-        for (task, label), (right, total, had) in sums.items()
+    changes = [
+        ClassChange(label, task, total, right, parent_count if (task, label) in parent_classes else None)
+        for (task, label), (right, total, parent_count) in sums.items()
         if total
     ]
-    return sorted(found, key=lambda one: (one.before is None, one.change or 0.0, one.label, one.task or 0))
+    return sorted(changes, key=lambda one: (one.before is None, one.change or 0.0, one.label, one.task or 0))
 
 
 def _counts(session: Session, model: Model, version: int, tasks: Sequence[int]) -> _Counts:
+    """Return correct predictions and images of a version by (task, label)."""
     query = select(Result.task, Result.per_class).where(
         Result.model_id == model.id, Result.version == version, Result.task.in_(tasks)
     )

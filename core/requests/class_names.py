@@ -1,13 +1,15 @@
-"""Class names of a batch beside those that a model has: which are new, and which look like a slip of the pen.
+"""Comparison of a batch's class names with those of a model: new names, and likely typing errors.
 
-Two names are alike when they differ only in case, in the form of their letters (width, accents), in hyphens, spaces
-and underscores, or in a plural; or, from six letters on, by one edit: a letter added, left out, replaced, or two
-neighbours swapped, not at the first letter. Names that differ in digits are never alike: `class_1` and `class_2`,
-`1` and `7` are names of two things.
+Two names are alike if they differ only in case, in the form of their letters (width, accents), in
+hyphens, spaces and underscores, or in a plural. Names of six letters or more are also alike if one
+edit separates them: a letter added, omitted or replaced, or two neighbours swapped, but not at the
+first letter. Names that differ in digits are never alike: `class_1` and `class_2`, or `1` and `7`,
+name two things.
 
-Everything is a look-up of whole texts (Garbe's symmetric deletes: two texts are one edit apart when they agree
-after leaving out a letter at the same place, when one is the other without a letter, or when a swap makes them
-equal): 10,000 names beside 10,000 take about a second, however much they resemble each other.
+All comparisons are look-ups of whole texts (Garbe's symmetric deletes). Two texts are one edit
+apart in three cases: they agree after omitting a letter at the same place, one is the other without
+a letter, or a swap makes them equal. Comparing 10,000 names with 10,000 takes about a second,
+however similar they are.
 """
 
 import re
@@ -16,10 +18,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 MIN_EDITED, MAX_EDITED = 6, 32
-"""Letters that a name must have for an edit to be looked for: in shorter ones it often makes another word (skirt,
-shirt), and longer ones would take too much memory."""
+"""Range of lengths for which an edit is looked for.
+
+In a shorter name an edit often makes another word (skirt, shirt); longer names would take too much
+memory.
+"""
 _ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")
-"""Also the joiners and selectors that `core.characters` allows."""
+"""Combining accents, and the joiners and variation selectors that `core.characters` allows."""
 _GAPS = re.compile(r"[\s_\-\u2010-\u2015]+")
 _PLURALS = ("s", "es")
 _MIN_STEM = 3
@@ -27,8 +32,14 @@ _MIN_STEM = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """new, known: the names of a batch, sorted; look_alike: (a new name, the one that it looks like), at most one
-    for each new name, with a known name where there is one."""
+    """The class names of a batch, compared with those of a model.
+
+    Attributes:
+        new: names that the model does not know, sorted.
+        known: names that the model knows, sorted.
+        look_alike: pairs of a new name and a similar one, at most one pair for each new name; a
+            known similar name takes precedence over a new one.
+    """
 
     new: list[str]
     known: list[str]
@@ -36,31 +47,32 @@ class Compared:
 
 
 def compare(batch: Collection[str], known: Collection[str]) -> Compared:
-    """Sort the names of a batch by what a model knows.
+    """Compare the names of a batch with those that a model knows.
 
     Args:
-        batch: the batch's class names.
-        known: the class names that the model's tasks have so far.
+        batch: class names of the batch.
+        known: class names of the model's tasks so far.
     """
-    old = set(known)
-    new = sorted(set(batch) - old)
+    known_names = set(known)
+    new = sorted(set(batch) - known_names)
     index = _Index()
     if new:
-        for name in sorted(old):
+        for name in sorted(known_names):
             index.add(name)
     look_alike = []
     for name in new:
-        found = index.find(name)
-        if found is not None:
-            look_alike.append((name, found))
+        similar = index.find(name)
+        if similar is not None:
+            look_alike.append((name, similar))
         index.add(name)
-    return Compared(new, sorted(set(batch) & old), look_alike)
+    return Compared(new, sorted(set(batch) & known_names), look_alike)
 
 
 def folded(name: str) -> str:
-    """The name without what people write now this way and now that; two names with one fold are alike.
+    """Return the name without differences in spelling that do not matter.
 
-    Gaps between two digits, or before a first one, are kept as one space: `1-2` is not `12`, `-1` not `1`.
+    Alike names have the same result. A gap between two digits, or before a leading digit, becomes
+    one space: `1-2` is not `12`, and `-1` is not `1`.
     """
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
@@ -68,36 +80,38 @@ def folded(name: str) -> str:
 
 
 def stems(fold: str) -> list[str]:
-    """The fold, and what is left of it without the ending of a plural."""
-    found = [fold]
+    """Return the folded name, and the folded name without each plural ending that it has."""
+    forms = [fold]
     for ending in _PLURALS:
         stem = fold.removesuffix(ending)
         if stem != fold and len(stem) >= _MIN_STEM and stem[-1].isalpha():
-            found.append(stem)
-    return found
+            forms.append(stem)
+    return forms
 
 
 def singular(fold: str) -> str:
-    """The one form of a fold that edits are looked for in: without the `s` of a plural."""
+    """Return a folded name in the form in which edits are looked for: without a plural `s`."""
     return next((stem for stem in stems(fold)[1:] if len(stem) == len(fold) - 1), fold)
 
 
 def _kept(text: str, gap: "re.Match[str]") -> str:
+    """Return the replacement of a gap: a space if it separates digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
 
 
 class _Index:
-    """Names to look among; the first one added is the one found."""
+    """Index of names in which similar ones are found; the first one added wins."""
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
         self._words: dict[str, str] = {}
-        # Hashes in place of texts: forty of them for each name would take hundreds of megabytes.
+        # Hashes instead of texts: forty texts for each name would take hundreds of megabytes.
         self._shorter: dict[int, str] = {}
         self._replaced: dict[int, str] = {}
 
     def add(self, name: str) -> None:
+        """Add a name."""
         fold = folded(name)
         for stem in stems(fold):
             self._stems.setdefault(stem, name)
@@ -109,7 +123,7 @@ class _Index:
                 self._replaced.setdefault(hash((at, shorter)), name)
 
     def find(self, name: str) -> str | None:
-        """A name that looks like this one, which has not been added."""
+        """Return an indexed name that is similar to this one, or None."""
         fold = folded(name)
         for stem in stems(fold):
             if stem in self._stems:
@@ -118,21 +132,22 @@ class _Index:
         return self._edited(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
 
     def _edited(self, word: str) -> str | None:
-        found = self._shorter.get(hash(word))
-        if found is not None:
-            return found
+        """Return an indexed name that is one edit away from this word, or None."""
+        similar = self._shorter.get(hash(word))
+        if similar is not None:
+            return similar
         for at, shorter in _without_a_letter(word):
             swapped = word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
-            found = self._words.get(shorter) or self._replaced.get(hash((at, shorter)))
-            if found is None and at > 1 and not word[at - 1].isdigit():
-                found = self._words.get(swapped)
-            if found is not None:
-                return found
+            similar = self._words.get(shorter) or self._replaced.get(hash((at, shorter)))
+            if similar is None and at > 1 and not word[at - 1].isdigit():
+                similar = self._words.get(swapped)
+            if similar is not None:
+                return similar
         return None
 
 
 def _without_a_letter(word: str) -> Iterator[tuple[int, str]]:
-    """(place, the word without what is there), for each place but the first and those of digits."""
+    """Yield (place, word without its letter) for each place but the first and those of digits."""
     for at in range(1, len(word)):
         if not word[at].isdigit():
             yield at, word[:at] + word[at + 1 :]

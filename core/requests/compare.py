@@ -1,7 +1,8 @@
-"""Two versions on the same images: what got worse, what got better, how sure that is, and which images.
+"""Comparison of two versions on the same images: what got worse, what got better, how certain that
+is, and which images changed.
 
-`compared_tasks.find` decides in the database what is compared; these functions read blobs, and belong where
-an API process does its heavy work.
+`compared_tasks.find` decides with the database what is compared. The functions here read blobs and
+therefore run where an API process does its heavy work.
 """
 
 from collections import Counter
@@ -35,15 +36,15 @@ from core.requests.pages import decode_cursor, encode_cursor
 from core.store import Blobs
 
 MAX_MATRIX = 200
-"""Classes of a confusion matrix."""
+"""Maximum number of classes of a confusion matrix."""
 MAX_CLASSES = 1000
 MAX_PAIRS = 100
 _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
-"""Fields of a manifest that are not compared: they name it, or are told elsewhere."""
+"""Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
 def compare(blobs: Blobs, pair: Pair) -> CompareOut:
-    """All counts, and what differs in recipe and manifest.
+    """Return all counts, and the differences of recipe and manifest.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -52,16 +53,18 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
     total, tasks = Flips(), list[TaskFlips]()
     by_class: dict[int, Flips] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
-    for said in read(blobs, pair, words):
-        a, b = said.a == said.truth, said.b == said.truth
-        found = flips.count(a, b)
-        total += found
-        tasks.append({"task": said.task.number, "name": said.task.name, **flips_to_json(found)})
-        counted = flips.count_by(said.truth, len(words.names), a, b)
-        for number in np.flatnonzero(counted.sum(1)).tolist():
-            by_class[number] = by_class.get(number, Flips()) + Flips(*counted[number].tolist())
-        for counter, answer in zip(confused, (said.a, said.b), strict=True):
-            counter.update(_pairs(said.truth, answer, len(words.names)))
+    for predictions in read(blobs, pair, words):
+        a_correct, b_correct = predictions.a == predictions.truth, predictions.b == predictions.truth
+        task_flips = flips.count(a_correct, b_correct)
+        total += task_flips
+        tasks.append(
+            {"task": predictions.task.number, "name": predictions.task.name, **flips_to_json(task_flips)}
+        )
+        class_flips = flips.count_by(predictions.truth, len(words.names), a_correct, b_correct)
+        for number in np.flatnonzero(class_flips.sum(1)).tolist():
+            by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
+        for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
+            counter.update(_pairs(predictions.truth, predicted, len(words.names)))
     classes = _classes(words, by_class)
     return {
         "model": pair.model,
@@ -82,10 +85,14 @@ def compare(blobs: Blobs, pair: Pair) -> CompareOut:
 def images(
     blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
 ) -> ComparedImagePage:
-    """A page of the images that flipped, or that both answer wrong, by task and number; of one class where named.
+    """Return a page of images that flipped, or that both versions get wrong, by task and number.
+
+    Args:
+        kind: "negative", "positive" or "both_wrong".
+        label: restrict the page to the images of this class.
 
     Raises:
-        Invalid: no image compared has this label, or a foreign cursor.
+        Invalid: no compared image has this label, or the cursor belongs to another list.
         StoreCorrupt: a file is missing or damaged.
     """
     after = _after(cursor)
@@ -95,16 +102,16 @@ def images(
     words, total = Vocabulary(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
-    for said in read(blobs, pair, words):
-        rows = _rows(said, kind, label, words)
+    for predictions in read(blobs, pair, words):
+        rows = _rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
-            if (said.task.number, row) <= after:
+            if (predictions.task.number, row) <= after:
                 continue
             if len(items) == limit:
                 more = True
                 break
-            items.append(_image(pair, said, row, words))
+            items.append(_image(pair, predictions, row, words))
     last = items[-1] if more else None
     return {
         "items": items,
@@ -114,19 +121,23 @@ def images(
 
 
 def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = "") -> list[Difference]:
-    """Values that differ, by their place, in the order of places."""
-    found: list[Difference] = []
+    """Return the values that differ between two objects, sorted by path.
+
+    Args:
+        way: prefix of the paths.
+    """
+    changes: list[Difference] = []
     for name in sorted({*a, *b}):
         old, new, path = a.get(name), b.get(name), f"{way}{name}"
         if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(old, new, f"{path}.")
+            changes += differences(old, new, f"{path}.")
         elif old != new:
-            found.append({"path": path, "a": old, "b": new})
-    return found
+            changes.append({"path": path, "a": old, "b": new})
+    return changes
 
 
 def flips_to_json(found: Flips) -> answers.Flips:
-    """Show counts with their rate, its interval and the p of McNemar's test."""
+    """Return counts with their negative flip rate, its interval and McNemar's p value."""
     interval = flips.wilson(found.negative, found.n)
     return {
         **_counts(found),
@@ -137,6 +148,7 @@ def flips_to_json(found: Flips) -> answers.Flips:
 
 
 def _counts(found: Flips) -> answers.FlipCounts:
+    """Return the counts alone."""
     both_right, negative, positive, both_wrong = astuple(found)
     return {
         "n": found.n,
@@ -148,13 +160,13 @@ def _counts(found: Flips) -> answers.FlipCounts:
 
 
 def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
-    """Those that lost most on balance first, then those that won most, then those in which least flipped."""
+    """Return the counts of each class: largest net loss first, then most flips, then the rest."""
 
     def weight(number: int) -> tuple[bool, int, int, str, int]:
-        found = by_class[number]
-        balance = found.positive - found.negative
+        class_flips = by_class[number]
+        balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
-        flipped = found.positive + found.negative
+        flipped = class_flips.positive + class_flips.negative
         return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
 
     return [
@@ -164,29 +176,33 @@ def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlip
 
 
 def _pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
-    """(true label, answer) → images."""
+    """Return the number of images by (true label, predicted label)."""
     codes, counts = np.unique(truth * size + answer, return_counts=True)
     return {divmod(code, size): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
 
 
 def _matrix(words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]) -> Confusion | None:
-    seen = sorted({number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1])
-    if len(seen) > MAX_MATRIX or len({words.names[number][0] for number in seen}) > 1:
+    """Return the confusion matrices, or None for too many classes or classes of several tasks."""
+    numbers = sorted(
+        {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
+    )
+    if len(numbers) > MAX_MATRIX or len({words.names[number][0] for number in numbers}) > 1:
         return None
-    place = {number: i for i, number in enumerate(seen)}
+    place = {number: i for i, number in enumerate(numbers)}
 
     def filled(counter: Counter[tuple[int, int]]) -> list[list[int]]:
-        rows = np.zeros((len(seen), len(seen)), np.int64)
+        rows = np.zeros((len(numbers), len(numbers)), np.int64)
         for (truth, answer), count in counter.items():
             rows[place[truth], place[answer]] = count
         return [[int(count) for count in row] for row in rows]
 
-    return {"labels": [words.names[number][1] for number in seen], "a": filled(a), "b": filled(b)}
+    return {"labels": [words.names[number][1] for number in numbers], "a": filled(a), "b": filled(b)}
 
 
 def _confused(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
+    """Return the pairs of a class and a wrong prediction whose counts changed most."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
         key=lambda key: (-abs(b[key] - a[key]), -max(a[key], b[key]), *map(words.names.__getitem__, key))
@@ -204,16 +220,21 @@ def _confused(
 
 
 def _rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
-    """Numbers of the images of this kind, ascending."""
-    a, b = said.a == said.truth, said.b == said.truth
-    wanted = {"negative": a & ~b, "positive": b & ~a, "both_wrong": ~a & ~b}[kind]
+    """Return the numbers of the images of this kind, ascending."""
+    a_right, b_right = said.a == said.truth, said.b == said.truth
+    selected = {
+        "negative": a_right & ~b_right,
+        "positive": b_right & ~a_right,
+        "both_wrong": ~a_right & ~b_right,
+    }[kind]
     if label is not None:
-        wanted &= said.truth == words.of(said.task.number, [label])[0]
-    return np.flatnonzero(wanted)
+        selected &= said.truth == words.of(said.task.number, [label])[0]
+    return np.flatnonzero(selected)
 
 
 def _image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
     def given(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+        """Return the entry of one image."""
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
@@ -232,6 +253,7 @@ def _image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage
 
 
 def _after(cursor: str | None) -> tuple[int, int]:
+    """Return the (task, image) that a cursor points to; the next page begins after it."""
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")
@@ -249,5 +271,5 @@ def _recipe(side: Side) -> JsonObject:
 
 
 def _manifest(side: Side) -> JsonObject:
-    told = side.manifest.to_json()
-    return {name: value for name, value in told.items() if name not in _IDENTITY}
+    manifest = side.manifest.to_json()
+    return {name: value for name, value in manifest.items() if name not in _IDENTITY}

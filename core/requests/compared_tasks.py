@@ -1,7 +1,8 @@
-"""The answers of two versions on the tasks that both answer: which there are, and each read as labels.
+"""Predictions of two versions on the tasks that both cover, read as labels.
 
-A version names classes by rows of its head: of its own classes, which grow, of the task's head in the task scenario, of
-the model's in the data scenario. Here all become numbers of one vocabulary, so that labels are compared.
+A version names classes by rows of a head: its own growing head, the head of a task in the task
+scenario, or the model's head in the data scenario. Here all rows become numbers of one vocabulary,
+so that labels are compared.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,12 +30,12 @@ from core.store import Blobs
 Used = TypeVar("Used")
 Ids = npt.NDArray[np.int64]
 _NAMED = 100
-"""Cells that an error lists."""
+"""Maximum number of cells that an error lists."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the versions."""
+    """One of the two versions."""
 
     number: int
     parent: int | None
@@ -45,8 +46,16 @@ class Side:
 
 @dataclass(frozen=True)
 class ComparedTask:
-    """A task on which the answers of both are kept: digests of blobs, and the labels that its dataset's
-    numbers mean; `key` reads the answers."""
+    """A task for which the predictions of both versions are stored.
+
+    Attributes:
+        number: number of the task.
+        name: name of the task, if it has one.
+        labels: labels that the numbers of its dataset mean.
+        held_out: digest of the blob with the held-out images.
+        a, b: digests of the blobs with the predictions of each version.
+        key: key that reads the predictions.
+    """
 
     number: int
     name: str | None
@@ -59,8 +68,16 @@ class ComparedTask:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two versions of a model, and the tasks that both answer; `left_out`: the others that at least one was
-    measured on."""
+    """Two versions of a model, and the tasks that both cover.
+
+    Attributes:
+        model: id of the model.
+        scenario: scenario of the model.
+        classes: fixed classes of the model, if it has any.
+        a, b: the versions.
+        tasks: tasks that are compared.
+        left_out: other tasks that at least one of the versions was measured on.
+    """
 
     model: str
     scenario: str
@@ -73,8 +90,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Said:
-    """A task's images: true labels and answers as numbers of the vocabulary, int64 [N], and probabilities
-    float16 [N]."""
+    """True and predicted labels of the images of a task.
+
+    Attributes:
+        task: the task.
+        truth: true labels as numbers of the vocabulary, int64 [N].
+        a, b: labels predicted by each version, int64 [N].
+        p_a, p_b: probabilities of these predictions, float16 [N].
+    """
 
     task: ComparedTask
     truth: Ids
@@ -85,7 +108,10 @@ class Said:
 
 
 class Vocabulary:
-    """Numbers for labels, from 0 on; with a task where each has classes of its own."""
+    """Numbers for labels, counted from 0.
+
+    Each task has its own numbers where a label means a different class in each task (`apart`).
+    """
 
     def __init__(self, apart: bool) -> None:
         self.apart = apart
@@ -93,7 +119,7 @@ class Vocabulary:
         self._number: dict[tuple[int | None, str], int] = {}
 
     def of(self, task: int, labels: list[str]) -> Ids:
-        """The numbers of these labels."""
+        """Return the numbers of these labels, int64 [N]."""
         return np.array([self._of(task if self.apart else None, label) for label in labels], np.int64)
 
     def _of(self, task: int | None, label: str) -> int:
@@ -104,13 +130,16 @@ class Vocabulary:
 
 
 def find(db: Database, actor: Actor, model: str, a: str, b: str, task: int | None) -> Pair:
-    """The two versions, by number or alias, and the tasks that both answer, or `task` alone.
+    """Return the two versions and the tasks that both cover, or `task` alone.
+
+    Args:
+        a, b: versions, by number or alias.
 
     Raises:
         NotFound: the caller sees no such model, version or task, or the task's data was deleted.
-        Gone: the model keeps counts of the task's held-out images alone.
-        AnswersMissing: no task can be compared, or not the one that is asked for.
-        StoreCorrupt: a file of it is known to be damaged.
+        Gone: the model retains only counts of the task's held-out images.
+        AnswersMissing: no task can be compared, or the requested one cannot.
+        StoreCorrupt: a file of the task is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
@@ -121,39 +150,40 @@ def find(db: Database, actor: Actor, model: str, a: str, b: str, task: int | Non
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
             _require(owner, tasks.get(task), task)
-        found, left_out = _apart(owner, tasks, sides, cells)
+        compared, left_out = _apart(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
-        if missing and not found:
+        if missing and not compared:
             raise _missing(owner, missing)
-        if task is not None and not found:
+        if task is not None and not compared:
             raise AnswersMissing(left_out[0]["detail"], extra={"missing": _listed(left_out)})
-        keys = [Blobs.key(digest) for one in found for digest in (one.held_out, one.a, one.b)]
+        keys = [Blobs.key(digest) for one in compared for digest in (one.held_out, one.a, one.b)]
         for start in range(0, len(keys), _NAMED):
             damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
-        return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], found, left_out)
+        return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
 
 
 def used(db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]) -> Used:
-    """What `use` makes of a pair; anew with what is left, if data was deleted between its rows and its files.
+    """Return the result of `use`, and retry with the remaining tasks if data was deleted.
 
     Raises:
-        NotFound, Gone, AnswersMissing: as `find`, where nothing is left.
-        StoreCorrupt: a file is damaged; it says which, and what to do.
+        NotFound, Gone, AnswersMissing: see `find`; no task remains.
+        StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
         try:
             with files_of(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            left = find(db, actor, pair.model, str(pair.a.number), str(pair.b.number), task)
-            if left.tasks == pair.tasks:
+            remaining = find(db, actor, pair.model, str(pair.a.number), str(pair.b.number), task)
+            # The same tasks are still there, so the file is really damaged.
+            if remaining.tasks == pair.tasks:
                 raise
-            pair = left
+            pair = remaining
 
 
 def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
-    """The answers of both on one task after the other.
+    """Yield the predictions of both versions on one task after the other.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -179,6 +209,11 @@ def read(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
 
 
 def _answers(blobs: Blobs, classes: Ids, place: Place, digest: str) -> tuple[Ids, npt.NDArray[np.float16]]:
+    """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
+
+    Raises:
+        StoreCorrupt: the file is damaged or names a row that the head does not have.
+    """
     rows, probabilities = open_answers(blobs.fetch(digest), place)
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
@@ -189,11 +224,12 @@ def _answers(blobs: Blobs, classes: Ids, place: Place, digest: str) -> tuple[Ids
 
 
 def _classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
-    """What the rows of a version's answers on a task mean."""
+    """Return the classes that the rows of a version's predictions on a task stand for."""
     if pair.scenario == "task":
         head = side.manifest.head_of(task.number)
         return list(head.classes) if head is not None else []
-    return list(side.manifest.classes or pair.classes)  # version 0 of the data scenario may name none
+    # version 0 of the data scenario may name no classes
+    return list(side.manifest.classes or pair.classes)
 
 
 def _side(row: Version) -> Side:
@@ -201,14 +237,15 @@ def _side(row: Version) -> Side:
 
 
 def _cells(session: Session, model: Model, version: int, task: int | None) -> dict[int, str | None]:
-    """Task → digest of the version's answers, of all cells of its row."""
+    """Return the digest of the version's predictions by task, for all tasks it was measured on."""
     query = select(Result.task, Result.answers).where(Result.model_id == model.id, Result.version == version)
     if task is not None:
         query = query.where(Result.task == task)
-    return {number: answers for number, answers in session.execute(query)}
+    return {number: digest for number, digest in session.execute(query)}
 
 
 def _require(model: Model, task: Task | None, number: int) -> None:
+    """Check that the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     if task.data_deleted_at is not None:
@@ -218,6 +255,7 @@ def _require(model: Model, task: Task | None, number: int) -> None:
 
 
 def _gone(model: Model, task: Task) -> str:
+    """Say why the predictions on a task are not retained."""
     why = (
         'the model keeps counts of held-out images alone ("held_out": "counts")'
         if model.held_out == "counts"
@@ -229,21 +267,22 @@ def _gone(model: Model, task: Task) -> str:
 def _apart(
     model: Model, tasks: Mapping[int, Task], sides: list[Side], cells: list[dict[int, str | None]]
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
-    """The tasks that can be compared, and the others."""
-    found: list[ComparedTask] = []
+    """Split the tasks into those that can be compared and the others."""
+    comparable: list[ComparedTask] = []
     left_out: list[LeftOut] = []
     for number, task in sorted(tasks.items()):
         a, b = (of.get(number) for of in cells)
         held_out = task.held_out_sha256
         if a is not None and b is not None and held_out is not None and task.held_out_deleted_at is None:
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
-            found.append(ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key))
+            comparable.append(ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key))
         else:
             left_out.append(_left(model, task, sides, cells))
-    return found, left_out
+    return comparable, left_out
 
 
 def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]) -> LeftOut:
+    """Return the entry of a task that cannot be compared, with the reason."""
     number = task.number
     if task.data_deleted_at is not None:
         at = rfc3339(task.data_deleted_at)
@@ -258,8 +297,8 @@ def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str
     pairs = list(zip(sides, cells, strict=True))
     unmeasured = sorted({side.number for side, of in pairs if number not in of})
     if unmeasured:
-        said = " and ".join(f"version {version}" for version in unmeasured)
-        text = f"Task {number} is not answered by {said}: nothing was measured there."
+        versions_text = " and ".join(f"version {version}" for version in unmeasured)
+        text = f"Task {number} is not answered by {versions_text}: nothing was measured there."
         return {"task": number, "reason": "not_measured", "versions": unmeasured, "detail": text}
     lacking = sorted({side.number for side, of in pairs if of[number] is None})
     text = " ".join(_why(model, version, number) for version in lacking)
@@ -267,19 +306,21 @@ def _left(model: Model, task: Task, sides: list[Side], cells: list[dict[int, str
 
 
 def _why(model: Model, version: int, task: int) -> str:
-    said = f"Version {version} has no answers on task {task}: it was measured before answers were kept."
+    """Say why a version has no stored predictions on a task, and what to do."""
+    sentence = f"Version {version} has no answers on task {task}: it was measured before answers were kept."
     if version == model.head:
         return (
-            f"{said} The next job asks it again, and they are kept then: send a batch "
+            f"{sentence} The next job asks it again, and they are kept then: send a batch "
             f"(POST /v1/models/{model.name}/tasks)."
         )
     return (
-        f"{said} Later versions have them. Only version {model.head}, from which the line goes on, is asked again "
+        f"{sentence} Later versions have them. Only version {model.head}, from which the line goes on, is asked again "
         "when a batch is learned: compare versions that were learned since."
     )
 
 
 def _missing(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+    """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
         _why(model, version, next(o["task"] for o in left_out if version in o["versions"]))

@@ -1,4 +1,4 @@
-"""The start of a model whose request leaves its base open, and sentences about that choice."""
+"""The start of a model whose request leaves the base open, and sentences about that choice."""
 
 from dataclasses import dataclass, field
 
@@ -13,19 +13,24 @@ from core.recipe.passes import BASE_SIZE, passes_s, say_minutes
 from core.requests.admission import Admission
 
 EXAMPLE_IMAGES = 100
-"""Of the batch whose minutes the answer to a creation names."""
+"""Number of images in the example batch whose duration the response to a creation states."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The base that takes the place of the default, None: the packaged one; and sentences about it."""
+    """A base that replaces the default, with sentences about the choice.
+
+    `base` is None for the default, the packaged base.
+    """
 
     base: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
 def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
-    """Choose the base for photos where the request leaves that open, the backbone stays and it can be had."""
+    """Choose the base for photos if the request leaves that open, the backbone is not trained and
+    the base is available.
+    """
     if not photos.leaves_base_open(given) or (recipe := photos.find_recipe(catalogue, given)) is None:
         return Start()
     problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
@@ -44,7 +49,7 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
 
 
 def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
-    """Return why a job on this base would be refused here; "" where it is taken."""
+    """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = images_of(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:
         admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
@@ -54,6 +59,7 @@ def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) 
 
 
 def _minutes_of(catalogue: Catalogue, recipe: RecipeOut) -> str:
+    """Return a sentence with the expected minutes of a batch on the larger base."""
     expected = passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
     return (
         f"This recipe trains the network, so the model starts from the small base {packaged_base.PACKAGED}. "

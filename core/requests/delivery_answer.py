@@ -1,4 +1,4 @@
-"""A delivery of a webhook as answers show it."""
+"""Webhook deliveries as responses show them."""
 
 import json
 from typing import Any, cast
@@ -10,7 +10,7 @@ from core.requests.times import rfc3339
 
 
 def shown(row: Delivery) -> DeliveryOut:
-    """A delivery as answers show it."""
+    """Return a delivery as responses show it."""
     return {
         "id": row.id,
         "webhook": row.webhook_id,
@@ -28,6 +28,10 @@ def shown(row: Delivery) -> DeliveryOut:
 
 
 def detail(actor: Actor, row: Delivery) -> DeliveryDetail:
-    """The same with what is sent; what a receiver said is for administrators alone, it may come from inside."""
-    answer = row.answer if actor.is_admin else None
-    return {**shown(row), "payload": json.loads(row.payload), "answer": answer}
+    """Return a delivery with its payload.
+
+    The receiver's response is included for administrators alone, since it may come from an internal
+    service.
+    """
+    receiver_response = row.answer if actor.is_admin else None
+    return {**shown(row), "payload": json.loads(row.payload), "answer": receiver_response}

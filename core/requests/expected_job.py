@@ -1,7 +1,8 @@
-"""The seconds that the job of a batch is expected to take: by the model's earlier jobs, else by its base.
+"""Expected seconds of a batch's job, from the model's earlier jobs or else from its base.
 
-Jobs are compared by the passes that their recipes need over the images learned and held out, so that a larger batch or
-another method is expected to take as much longer. The start of a job is part of what was measured.
+Jobs are compared by the passes that their recipes need over the learned and held-out images. The
+estimate therefore scales with the size of the batch and with the method. The measured times include
+the start of a job.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from core.protocol.catalogue import Catalogue
 from core.recipe.passes import PASSES, Pass, pass_of, relative_s
 
 MEASURED_JOBS = 5
-"""Newest jobs of a model that are looked at."""
+"""Maximum number of the model's newest jobs that are considered."""
 _UNKNOWN = Pass(1, 1.0, 3.0)
-"""Of a network that was not measured: learning an image takes three times as long as answering it."""
+"""Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
 
 
 @dataclass(frozen=True)
 class PastJob:
-    """A job that has ended: its seconds, recipe, and the images that it learned and answered."""
+    """A finished job: its seconds, its recipe, and its numbers of learned and predicted images."""
 
     seconds: float
     recipe: RecipeOut
@@ -37,27 +38,28 @@ class PastJob:
 def find_expected_s(
     session: Session, catalogue: Catalogue, model: Model, recipe: RecipeOut, learned: int, held_out: int
 ) -> float | None:
-    """Return the seconds to expect of the job of a batch; None where neither a job nor a pass was measured.
+    """Return the expected seconds of a batch's job, or None without any measurement.
 
     Args:
-        recipe: complete, of the batch.
+        recipe: complete recipe of the batch.
         learned: images of the batch.
-        held_out: images that the job answers: those of the batch, and of all earlier ones.
+        held_out: images that the job predicts: held-out images of the batch and of all earlier
+            tasks.
     """
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
-    known = pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
-    alone = relative_s(catalogue, known, recipe, learned, held_out)
+    base_pass = pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+    estimate = relative_s(catalogue, base_pass, recipe, learned, held_out)
     past = _read_past(session, model)
     rates = [
         job.seconds / passes
         for job in past
         if job.recipe["method"]["name"] in catalogue["methods"]
-        and (passes := relative_s(catalogue, known, job.recipe, job.learned, job.answered))
+        and (passes := relative_s(catalogue, base_pass, job.recipe, job.learned, job.answered))
     ]
     if rates:
-        return round(alone * median(rates), 1)
-    return round(alone, 1) if is_known else None
+        return round(estimate * median(rates), 1)
+    return round(estimate, 1) if is_known else None
 
 
 def _read_past(session: Session, model: Model) -> Sequence[PastJob]:

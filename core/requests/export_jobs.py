@@ -1,7 +1,7 @@
-"""Downloads that a job of a worker makes: asked for by whoever downloads, made once for all who ask.
+"""Downloads built by a worker's job: requested on download, and built once for all callers.
 
-Of a version and a format there is one job at a time. A file that was swept is made again by a new job; a job that
-failed is not repeated by itself, since it would fail again.
+There is one job at a time for a version and a format. If the sweep has removed the file, a new job
+builds it again. A failed job is not repeated automatically, since it would fail again.
 """
 
 from typing import cast
@@ -36,19 +36,17 @@ NO_WORKER = (
 def ask(
     db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
 ) -> tuple[JobOut, bool]:
-    """The job that makes a download which is not stored, and whether it is new.
+    """Return the job that builds a download which is not stored, and True if the job is new.
 
     Raises:
-        ExportUnavailable: no worker can, or the last job has failed or was cancelled.
-        TooManyRequests: the owner has no room for one more open job.
+        ExportUnavailable: no worker can build it, or the last job failed or was cancelled.
+        TooManyRequests: the owner has no room for another open job.
     """
     with db.write() as session:
-        owner = line.locked(
-            session, find_model(session, actor, model).id
-        )  # askers of one moment make one job
+        owner = line.locked(session, find_model(session, actor, model).id)  # concurrent callers share one job
         row = find_version(session, owner, version)
-        known = session.get(ExportJob, (row.id, format))
-        job = None if known is None else session.get_one(Job, known.job_id)
+        export_row = session.get(ExportJob, (row.id, format))
+        job = None if export_row is None else session.get_one(Job, export_row.job_id)
         if job is not None and State(job.state) not in TERMINAL:
             return shown(session, job), False
         if job is not None and job.state != State.SUCCEEDED:
@@ -64,6 +62,7 @@ def ask(
 
 
 def _begun(session: Session, actor: Actor, model: Model, version: Version, format: str, now: float) -> Job:
+    """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
     job = beside_the_line(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
@@ -78,12 +77,12 @@ def _begun(session: Session, actor: Actor, model: Model, version: Version, forma
 
 
 def _ended(job: Job, version: Version, format: str) -> str:
-    """Why there is no download, and what to do."""
-    what = f"The export of version {version.number} as {format}"
+    """Say why there is no download, and what to do."""
+    subject = f"The export of version {version.number} as {format}"
     retried = f"POST /v1/jobs/{job.id}/retry tries again"
     if job.error is None:
-        return f"{what} was cancelled (job {job.id}). {retried}."
-    why = f"{what} failed (job {job.id}): {job.error['detail'].rstrip('.')}."
+        return f"{subject} was cancelled (job {job.id}). {retried}."
+    why = f"{subject} failed (job {job.id}): {job.error['detail'].rstrip('.')}."
     if job.error["kind"] != "export":
         return f"{why} {retried}."
     return (

@@ -1,8 +1,9 @@
-"""Downloads of a version: which file, whether it is stored, and how it is made.
+"""Downloads of a version: the file's name, a look-up in the store, and the build.
 
-The file is a pure function of the version and of what its model promises of sure answers, so it is built once, on first
-request, kept as a blob and swept after some days: built again it has the same digest. What it holds is its format's
-work (`core.export`). Formats that take long are made by jobs (`core.requests.export_jobs`).
+The file is a pure function of the version and of the promise about confident predictions of its
+model. It is therefore built on the first request, stored as a blob, and removed by the sweep after
+some days; a rebuilt file has the same digest. Formats define the content (`core.export`). Slow
+formats are built by jobs (`core.requests.export_jobs`).
 """
 
 import secrets
@@ -32,7 +33,7 @@ from core.store.blobs import Blobs
 
 @dataclass(frozen=True)
 class ExportFile:
-    """A finished download: its digest, size in bytes, a name to save it under, and its media type."""
+    """A finished download: SHA-256 digest, size in bytes, name to save it under, and media type."""
 
     sha256: str
     bytes: int
@@ -61,14 +62,17 @@ def export(
     format: str,
     spool: Path,
 ) -> ExportFile:
-    """The download of a version, built when it is not stored: call it where few builds run at once.
+    """Return the download of a version, and build it if it is not stored.
+
+    Call it where few builds run at once.
 
     Args:
         format: one of `core.export.registry.FORMATS`.
         spool: folder for the unfinished file.
 
     Raises:
-        ExportUnavailable: an unknown format, or a version without stored weights, or not to be had in it.
+        ExportUnavailable: the format is unknown or not possible for this version, or the version
+            has no stored weights.
         StoreCorrupt: a part is damaged or missing.
     """
     source = _source(db, actor, model, version, format)
@@ -78,15 +82,16 @@ def export(
 def stored(
     db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str
 ) -> ExportFile | None:
-    """The download of a version if it is stored.
+    """Return the download of a version if it is stored, else None.
 
     Raises:
-        ExportUnavailable: as `export`.
+        ExportUnavailable: see `export`.
     """
     return _stored(db, blobs, _source(db, actor, model, version, format))
 
 
 def _source(db: Database, actor: Actor, model: str, version: str, format: str) -> _Source:
+    """Return the facts that a download of the version is built from."""
     form = FORMATS.get(format)
     if form is None:
         raise ExportUnavailable(f"There is no export format {format!r}; use {' or '.join(FORMATS)}.")
@@ -110,6 +115,7 @@ def _source(db: Database, actor: Actor, model: str, version: str, format: str) -
 
 
 def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
+    """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(Export, (source.version_id, source.format.name))
     if row is None or blobs.size(row.sha256) != row.bytes or not blobs.seems_sound(row.sha256):
@@ -118,6 +124,7 @@ def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
 
 
 def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path) -> ExportFile:
+    """Build the download, store it as a blob and register it."""
     target, format = spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}", source.format.name
     try:
         _write(blobs, catalogue, source, target)
@@ -127,7 +134,8 @@ def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, sp
     try:
         with db.write() as session:
             references.share(session)
-            if not blobs.has(sha256):  # swept between upload and now: it was stored, unnamed, for a day
+            # an unregistered file stays for a day: the sweep removed it between upload and now
+            if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
             session.execute(
                 delete(Export).where(Export.version_id == source.version_id, Export.format == format)
@@ -147,6 +155,11 @@ def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, sp
 
 
 def _write(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
+    """Write the download to `target`.
+
+    Raises:
+        StoreCorrupt: a part is damaged.
+    """
     parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, sha256 in source.parts]
     try:
         source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))

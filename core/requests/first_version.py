@@ -1,7 +1,7 @@
-"""Version 0 of a new model from what is there: random weights, an uploaded base, or another model's version.
+"""Version 0 of a new model: random weights, an uploaded base, or another model's backbone.
 
-Random weights are a pure function of architecture, image and seed and need no bytes; an uploaded base or the
-backbone of another model's version is named by its blobs.
+Random weights are a pure function of architecture, image and seed and need no bytes. An uploaded
+base or the backbone of another version is referenced by its blobs.
 """
 
 from sqlalchemy import select
@@ -21,11 +21,14 @@ from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
 from core.requests.actor import Actor, find_model
-from core.requests.base_advice import architecture_of, body, other_model, same_pixels, words
+from core.requests.base_advice import architecture_of, creation, other_model, same_pixels, words
 from core.store import Blobs
 
 _BACKBONE = ("backbone", "base")
-"""Part types that another model can start from; heads, prompts, buffers and the like stay behind."""
+"""Part types that another model can start from.
+
+Heads, prompts, buffers and other parts are not taken over.
+"""
 
 
 def make(
@@ -33,9 +36,11 @@ def make(
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
-    images: of the architecture. How they are cropped, resized and normalised is the base's affair where there is one.
+    A base that the request named by its model's name is stored by id.
 
-    A base that was named by its model's name is named by id from here on.
+    Args:
+        images: images of the architecture; a base replaces their cropping, resizing and
+            normalisation by its own.
 
     Raises:
         Invalid: the base does not exist, does not fit the model, or its bytes are gone.
@@ -54,9 +59,10 @@ def _base_parts(
     seed: int,
     usual: NormalisationOut | None,
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """Parts of version 0, how the manifest names its origin, and the base's pixel statistics.
+    """Return the parts of version 0, the origin for the manifest, and the base's pixel statistics.
 
-    usual: the statistics where the base has none of its own.
+    Args:
+        usual: statistics to use where the base has none.
     """
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _normalisation(usual)
@@ -77,12 +83,12 @@ def _base_parts(
 def _of_upload(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """An uploaded base, by its id."""
+    """Return the part of an uploaded base, given by its id."""
     row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
     if row is None:
         raise _bad_base(f"There is no base {base!r}.")
-    own = architecture_of(row.architecture)
-    if own != model.architecture or not same_pixels(row.architecture["image"], model.image):
+    base_architecture = architecture_of(row.architecture)
+    if base_architecture != model.architecture or not same_pixels(row.architecture["image"], model.image):
         raise _bad_base(other_model(row.architecture, model.architecture, model.image))
     model.image = _with_decoding_of(row.architecture["image"], model.image)
     normalise = _normalisation(row.architecture.get("normalise") or usual)
@@ -93,44 +99,46 @@ def _of_upload(
 def _of_version(
     session: Session, actor: Actor, model: Model, base: BaseVersion
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """The backbone of another model's version."""
+    """Return the parts of the backbone of another model's version."""
     source = find_model(session, actor, base["model"])
     number = base["version"]
-    found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
-    if found is None:
+    source_version = session.scalar(
+        select(Version).where(Version.model_id == source.id, Version.number == number)
+    )
+    if source_version is None:
         raise _bad_base(f"The model {base['model']!r} has no version {number}.")
     if source.architecture != model.architecture or not same_pixels(source.image, model.image):
         raise _bad_base(
             f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
             f"{words(model.architecture, model.image)}. Create the model with "
-            f"{body(source.architecture, source.image)}."
+            f"{creation(source.architecture, source.image, base)}."
         )
-    if found.manifest.network is not None and found.manifest.network.family == "linearised":
+    if source_version.manifest.network is not None and source_version.manifest.network.family == "linearised":
         raise _bad_base(
             f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does not fit "
             "the model's architecture. Name a version of a plain network, or upload the base."
         )
-    rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
+    rows = session.scalars(select(Part).where(Part.version_id == source_version.id).order_by(Part.position))
     parts = [
         StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
         for p in rows
         if p.type in _BACKBONE
     ]
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
-    if not parts:  # a version 0 of random weights: the same function gives them again
-        origin["init"] = found.manifest.init
+    if not parts:  # version 0 of a model with random weights: the same function makes them again
+        origin["init"] = source_version.manifest.init
     model.image = _with_decoding_of(source.image, model.image)
     model.base = {"model": source.id, "version": number}
-    return parts, origin, found.manifest.normalise
+    return parts, origin, source_version.manifest.normalise
 
 
 def _with_decoding_of(image: ImageOut, own: ImageOut) -> ImageOut:
-    """The images of a base, with files decoded in the model's own way: the base knows no files, only pixels."""
-    found: ImageOut = {**image}
-    found.pop("decoding", None)
+    """Return a base's image settings with the model's own decoding; a base knows only pixels."""
+    image_settings: ImageOut = {**image}
+    image_settings.pop("decoding", None)
     if "decoding" in own:
-        found["decoding"] = own["decoding"]
-    return found
+        image_settings["decoding"] = own["decoding"]
+    return image_settings
 
 
 def _normalisation(told: NormalisationOut | None) -> Normalisation | None:

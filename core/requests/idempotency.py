@@ -1,8 +1,8 @@
-"""Idempotency keys: the same request twice does its work once.
+"""Idempotency keys: a repeated request does its work only once.
 
-A finished request's answer is kept for 24 h under (owner, route, key). A stream whose first request is
-still under way holds a row without status, which it renews; one that was left behind by a process that
-died is taken over after `STALE_S`.
+The response to a finished request is stored for 24 h under (owner, route, key). While the first
+request of a stream is under way, its row has no status and is renewed regularly. A row left behind
+by a process that died is taken over after `STALE_S`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
 
 STALE_S = 15.0
-"""A row in flight that was not renewed for so long has lost its request."""
+"""Seconds without renewal after which an in-flight row counts as abandoned."""
 RENEW_S = 4.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TOKEN = ":token"
@@ -30,15 +30,15 @@ _REQUEST = ":request"
 
 @dataclass(frozen=True)
 class Request:
-    """What makes two requests the same.
+    """Identity of a request; two requests with equal values are the same.
 
     Attributes:
         route: method and path template, such as `POST /v1/models`.
-        key: the client's key.
-        fingerprint: of everything that must be equal; "" while a stream's is not known yet.
-        request: of what is known before a stream is read (path, query, headers).
-        content_sha256: of the body as sent.
-        token: marks the row of this very request.
+        key: key that the client sent.
+        fingerprint: digest of everything that must be equal; "" for a stream that is not read yet.
+        request: digest of the parts known before a stream is read (path, query, headers).
+        content_sha256: digest of the body as sent.
+        token: random mark of the row that belongs to this request.
     """
 
     route: str
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Replay:
-    """The first answer to a request."""
+    """Stored response to the first request."""
 
     status: int
     headers: dict[str, str]
@@ -62,10 +62,10 @@ class Replay:
 
 
 def checked(key: str | None) -> str | None:
-    """The client's key.
+    """Return the client's key after checking its form.
 
     Raises:
-        Invalid: not 1 to 255 visible ASCII characters.
+        Invalid: the key is not 1 to 255 visible ASCII characters.
     """
     if key is not None and not _KEY.fullmatch(key):
         raise Invalid(
@@ -76,7 +76,7 @@ def checked(key: str | None) -> str | None:
 
 
 def fingerprint(*parts: str | None) -> str:
-    """A digest of the parts, which cannot run into each other."""
+    """Return a digest of the parts; their boundaries are part of it."""
     digest = hashlib.sha256()
     for part in parts:
         data = b"" if part is None else part.encode("utf-8", "surrogatepass")
@@ -85,14 +85,14 @@ def fingerprint(*parts: str | None) -> str:
 
 
 def mismatch() -> IdempotencyMismatch:
-    """The error for a key that was used with another request."""
+    """Return the error for a key that was used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
     )
 
 
 def in_flight() -> IdempotencyInFlight:
-    """The error while the first request has not been answered."""
+    """Return the error for a repeated request while the first one is under way."""
     return IdempotencyInFlight(
         "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
         retry_after_s=2,
@@ -100,11 +100,11 @@ def in_flight() -> IdempotencyInFlight:
 
 
 def replayed(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
-    """The earlier answer to this very request, if there was one; a request without a key has none.
+    """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
-        IdempotencyInFlight: that request has not been answered.
+        IdempotencyInFlight: the first request is still under way.
     """
     if request is None:
         return None
@@ -129,10 +129,12 @@ def remember(
     body: object,
     now: float,
 ) -> None:
-    """Keep the answer, in the transaction of the work itself; that of a request without a key is not kept.
+    """Store the response in the transaction of the work itself.
+
+    It does nothing for a request without a key.
 
     Raises:
-        IdempotencyInFlight: another request has taken the row over meanwhile.
+        IdempotencyInFlight: another request has taken over the row meanwhile.
     """
     if request is None:
         return
@@ -154,7 +156,7 @@ def remember(
 
 
 def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
-    """Before a stream is read: mark the key as in flight, or return the earlier answer to compare with.
+    """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
         IdempotencyInFlight: a request with this key is under way.
@@ -186,7 +188,7 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
 
 
 def renew(db: Database, actor: Actor, request: Request) -> None:
-    """Say that the request is still under way; call it every `RENEW_S`."""
+    """Mark the request as still under way; call this every `RENEW_S` seconds."""
     with db.write() as session:
         now = db.now(session)
         session.execute(
@@ -197,7 +199,7 @@ def renew(db: Database, actor: Actor, request: Request) -> None:
 
 
 def abandon(db: Database, actor: Actor, request: Request) -> None:
-    """The request failed: the key is free again."""
+    """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
         if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
@@ -213,7 +215,7 @@ def _key(actor: Actor, request: Request) -> tuple[Any, ...]:
 
 
 def _row(session: Session, actor: Actor, request: Request, now: float) -> Idempotency | None:
-    """The live row of the key; a stale or expired one is removed."""
+    """Return the live row of the key; a stale or expired row is removed."""
     row = session.get(
         Idempotency,
         (actor.owner_id, request.route, request.key),

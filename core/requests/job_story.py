@@ -1,4 +1,4 @@
-"""What a job has said so far, as a page shows it: its newest log lines, and its curves with few points."""
+"""Progress of a job for its page: its newest log lines, and its curves reduced to few points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ from core.requests.anytime import PAST
 from core.requests.times import rfc3339
 
 EVENTS = 5000
-"""The newest events that curves are drawn of."""
+"""Maximum number of the newest events that curves are drawn from."""
 LINES = 100
-"""The newest log lines that are shown."""
+"""Maximum number of the newest log lines that are shown."""
 POINTS = 600
-"""Of a curve."""
+"""Maximum number of points of a curve."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the log."""
+    """A log line."""
 
     at: str
     level: str
@@ -34,7 +34,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Best:
-    """The best state so far, while it can be downloaded. `accuracy`: on the validation images, in [0, 1]."""
+    """The best state so far, while it can be downloaded.
+
+    `accuracy` on the validation images is in [0, 1].
+    """
 
     step: int
     accuracy: float
@@ -42,10 +45,15 @@ class Best:
 
 @dataclass(frozen=True)
 class Story:
-    """A job, its model's name, and what it said. `last`: id of its newest event, 0 without any.
+    """A job, the name of its model, and its reports.
 
-    best: None where there is no state to download.
-    loss: (number of the report, mean loss since the one before), by time.
+    Attributes:
+        job: the job.
+        model: name of the model.
+        last: id of the newest event; 0 if there is none.
+        log: newest log lines, oldest first.
+        loss: pairs of a report's number and the mean loss since the previous report, by time.
+        best: best state; None if there is none to download.
     """
 
     job: JobOut
@@ -57,7 +65,7 @@ class Story:
 
 
 def story(db: Database, actor: Actor, job_id: str) -> Story:
-    """A job with what it said.
+    """Return a job with its log and its curves.
 
     Raises:
         NotFound: the caller sees no such job.
@@ -66,12 +74,12 @@ def story(db: Database, actor: Actor, job_id: str) -> Story:
     with db.read() as session:
         name = session.get_one(Model, job["model"]).name
         newest = _newest(session, job["id"], None, 1)
-        said = _newest(session, job["id"], "log", LINES)
+        log_events = _newest(session, job["id"], "log", LINES)
         reports = _newest(session, job["id"], "progress", EVENTS)
         best = _best(session, session.get_one(Job, job["id"]))
     log = [
         Line(rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
-        for one in reversed(said)
+        for one in reversed(log_events)
     ]
     losses = [one.data.get("loss") for one in reversed(reports)]
     loss = [(index, float(value)) for index, value in enumerate(losses) if isinstance(value, int | float)]
@@ -79,29 +87,34 @@ def story(db: Database, actor: Actor, job_id: str) -> Story:
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
-    """At most `most` of the points: of each stretch the lowest and the highest, so that no peak is lost."""
+    """Reduce a curve to at most `most` points.
+
+    The lowest and the highest point of each stretch remain, so that no peak is lost.
+    """
     if len(points) <= most:
         return list(points)
     stretch = -(-2 * len(points) // most)
-    kept: list[tuple[int, float]] = []
+    extremes: list[tuple[int, float]] = []
     for start in range(0, len(points), stretch):
         part = points[start : start + stretch]
         low, high = min(part, key=lambda one: one[1]), max(part, key=lambda one: one[1])
-        kept += sorted({low, high})
-    return kept
+        extremes += sorted({low, high})
+    return extremes
 
 
 def _best(session: Session, job: Job) -> Best | None:
+    """Return the best state that can be downloaded, or None."""
     if job.anytime is None or State(job.state) in PAST:
         return None
-    told = select(Event.data["value"].as_float()).where(
+    query = select(Event.data["value"].as_float()).where(
         Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"
     )
-    accuracy = session.scalars(told.order_by(Event.id.desc()).limit(1)).first()
+    accuracy = session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
     return None if accuracy is None else Best(job.anytime.step, accuracy)
 
 
 def _newest(session: Session, job_id: str, kind: str | None, most: int) -> Sequence[Event]:
+    """Return the newest events of a job, newest first, of one type or of all."""
     query = select(Event).where(Event.job_id == job_id)
     if kind is not None:
         query = query.where(Event.type == kind)

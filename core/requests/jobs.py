@@ -1,6 +1,6 @@
-"""Jobs: list them, stop them, let them go on.
+"""Jobs: list, cancel, pause and resume them.
 
-What a job may do in its state is decided by `core.db.states` alone; here each action is one transaction
+`core.db.states` alone decides which actions a state allows. Here each action is one transaction
 with the change, its event and its audit row.
 """
 
@@ -26,7 +26,7 @@ from core.requests.pages import Page, page
 
 
 def missing(job_id: str) -> NotFound:
-    """The error for a job that the caller does not see."""
+    """Return the error for a job that the caller does not see."""
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
 
@@ -40,31 +40,36 @@ def list_jobs(
     cursor: str | None,
     kind: Kind | None = None,
 ) -> JobPage:
-    """A page of jobs, newest first.
+    """Return a page of jobs, newest first.
 
     Raises:
         NotFound: the named model does not exist for the caller.
-        Invalid: an unknown state.
+        Invalid: the state is unknown.
     """
     if state is not None and state not in set(State):
         raise Invalid(f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}])
     with db.read() as session:
         query = select(Job) if kind is None else select(Job).where(Job.kind == str(kind))
         if model is not None:
-            # Of one model, which the caller sees, there are few: no index of owners or states is to be tempting.
+            # A single model has few jobs. The concatenation keeps the planner from preferring an
+            # index on owners or states.
             query = query.where(Job.model_id == find_model(session, actor, model).id)
             query = query if state is None else query.where(Job.state + "" == state)
         else:
             query = query.where(actor.filter(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        found: Page[Job] = page(session, query, Job.id, limit, cursor, descending=True)
-        beside = asides(session, found.rows)
-        items = [to_json(job, beside[job.id]) for job in found.rows]
-        return {"items": items, "next_cursor": found.next_cursor}
+        jobs: Page[Job] = page(session, query, Job.id, limit, cursor, descending=True)
+        job_asides = asides(session, jobs.rows)
+        items = [to_json(job, job_asides[job.id]) for job in jobs.rows]
+        return {"items": items, "next_cursor": jobs.next_cursor}
 
 
 def read(db: Database, actor: Actor, job_id: str) -> JobOut:
-    """One job. Raises: NotFound."""
+    """Return one job.
+
+    Raises:
+        NotFound: the caller sees no such job.
+    """
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.sees(job.owner_id):
@@ -73,11 +78,11 @@ def read(db: Database, actor: Actor, job_id: str) -> JobOut:
 
 
 def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
-    """Cancel, pause or resume; asking for what already is changes nothing.
+    """Cancel, pause or resume a job; repeating an action changes nothing.
 
     Raises:
         NotFound: the caller sees no such job.
-        WrongState: not possible now; `extra["state"]` says where the job is.
+        WrongState: the action is not possible now; `extra["state"]` is the present state.
     """
     with db.write() as session:
         job = mine(session, actor, job_id)
@@ -101,7 +106,10 @@ def new_job(
     *,
     retry_of: str | None = None,
 ) -> Job:
-    """A queued job at its task's place in the line of its model; the caller holds the model's row."""
+    """Return a queued job at its task's place in the model's lineage.
+
+    The caller holds the lock on the model's row.
+    """
     job = beside_the_line(model, Kind.LEARN, override, recipe, now)
     job.task_id, job.task_number = task.id, task.number
     job.place, job.again = model.next_place, retry_of is not None
@@ -112,20 +120,24 @@ def new_job(
 
 
 def set_resources(job: Job) -> None:
-    """Copy what the recipe of a job says of where it runs into the columns that a claim compares.
+    """Copy the resources that a job's recipe asks for into the columns that a claim compares.
 
-    A snapshot of another kind of device than the one asked for is left behind, unless it may be continued anywhere.
+    A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.
     """
     resources = job.recipe.get("resources", {})
     job.device, job.gpus = resources.get("device", "any"), resources.get("gpus", 1)
     if resources.get("resume") == "any":
         job.resume_on = None
     elif job.resume_on is not None and job.device not in ("any", job.resume_on):
-        job.snapshot = job.resume_on = None  # the sweep removes its files
+        job.snapshot = job.resume_on = None  # the sweep removes the files of the snapshot
 
 
 def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float) -> Job:
-    """A queued job that learns no task and waits for none: `kind` is in `core.work.kinds`."""
+    """Return a queued job that learns no task and waits for none.
+
+    Args:
+        kind: kind of the job, see `core.work.kinds`.
+    """
     return Job(
         id=new_id("job"),
         kind=str(kind),
@@ -169,7 +181,11 @@ def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: Reci
 
 
 def mine(session: Session, actor: Actor, job_id: str) -> Job:
-    """The job of that id, its row held. Raises: NotFound."""
+    """Return the job of that id and lock its row.
+
+    Raises:
+        NotFound: the caller sees no such job.
+    """
     job = locked(session, job_id) if is_id(job_id, "job") else None
     if job is None or not actor.sees(job.owner_id):
         raise missing(job_id)

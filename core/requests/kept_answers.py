@@ -1,4 +1,4 @@
-"""Answers that take long to make, kept as bytes while the process lives and what they were made of stays the same."""
+"""In-process cache of slow responses, keyed by a digest of everything that they are made from."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,20 +9,21 @@ from threading import Lock
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """The body of an answer and its strong ETag, with the quotes around it."""
+    """The body of a response and its strong ETag, including the quotes."""
 
     body: bytes
     tag: str
 
 
 class KeptAnswers:
-    """The answers that were asked for last, found by a digest of all that they were made of.
+    """Cache of recent responses, keyed by a digest of everything that they are made from.
 
-    A change makes another digest, so that no answer is ever removed for being old: it is not found any more. The digest
-    is made anew for each request, after it was checked who asks. For any number of threads.
+    A change of the data gives another digest, so entries never have to be invalidated. The digest
+    is computed for each request, after the caller's rights have been checked. Safe for any number
+    of threads.
 
     Args:
-        most: bytes of all bodies together; a larger one is not kept.
+        most: maximum size of all bodies together, in bytes; a larger body is not cached.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,18 +33,21 @@ class KeptAnswers:
         self._kept: OrderedDict[bytes, KeptAnswer] = OrderedDict()
 
     def get(self, digest: bytes, make: Callable[[], bytes]) -> KeptAnswer:
-        """The answer of that digest; `make` gives its body where it is not kept. Two threads may both make it."""
+        """Return the response for a digest, and call `make` for its body if it is not cached.
+
+        Two threads may both call `make`, since the lock is not held meanwhile.
+        """
         with self._lock:
             if digest in self._kept:
                 self._kept.move_to_end(digest)
                 return self._kept[digest]
         body = make()
-        answer = KeptAnswer(body, f'"{sha256(body).hexdigest()}"')
+        response = KeptAnswer(body, f'"{sha256(body).hexdigest()}"')
         with self._lock:
             if digest not in self._kept and len(body) <= self._most:
-                self._kept[digest] = answer
+                self._kept[digest] = response
                 self._bytes += len(body)
             while self._bytes > self._most:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= len(oldest.body)
-        return answer
+        return response

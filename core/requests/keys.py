@@ -1,7 +1,8 @@
-"""Access keys: made once, shown once, kept only as a digest.
+"""Access keys: created once, shown once, and stored only as a digest.
 
-A key reads `pk_<prefix>_<secret>`: the prefix (12 characters) finds the row, the secret carries 256 random
-bits. Only the sha256 of the whole text is stored, and comparison takes the same time for every wrong key.
+A key reads `pk_<prefix>_<secret>`: the prefix (12 characters) finds the row, and the secret carries
+256 random bits. Only the SHA-256 digest of the whole text is stored, and a comparison takes the
+same time for every wrong key.
 """
 
 import hashlib
@@ -36,23 +37,23 @@ _KEY = re.compile(rf"pk_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 
 
 def prefix_of(secret: str) -> str | None:
-    """The public prefix of a key's text, or None when it does not look like a key."""
+    """Return the public prefix of a key's text, or None if it does not look like a key."""
     match = _KEY.fullmatch(secret)
     return match.group(1) if match else None
 
 
 def digest(secret: str) -> str:
-    """What is stored of a key: the sha256 of its text, in hex."""
+    """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def matches(secret: str, stored_hash: str) -> bool:
-    """Whether a key's text belongs to a stored digest; takes constant time."""
+    """Return True if a key's text belongs to a stored digest; takes constant time."""
     return hmac.compare_digest(digest(secret), stored_hash)
 
 
 def new_secret() -> tuple[str, str]:
-    """Return (text of a fresh key, its prefix)."""
+    """Return the text of a new random key, and its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
 
@@ -67,18 +68,23 @@ def create(
     expires_at: str | None,
     wanted: predict_keys.Wanted = predict_keys.NOTHING,
 ) -> NewKey:
-    """Make a key for the owner of that name (made at first mention; default: the caller's own).
+    """Create a key for the owner of that name.
 
-    A key of scope predict is always of its model's owner.
+    A name that is new creates its owner. A key of scope predict always belongs to the owner of its
+    model.
 
     Args:
-        wanted: what a key of scope predict is to ask.
+        owner: name of the owner; None for the caller's own.
+        expires_at: time in RFC 3339; None for a key that does not expire.
+        wanted: model and alias that a key of scope predict may ask.
 
-    Returns the key with `secret`, which is never shown again.
+    Returns:
+        The key with its `secret`, which is never shown again.
 
     Raises:
-        Invalid: an unknown scope, a bad owner name, or an expiry in the past; or as `predict_keys.check`.
-        NameAmbiguous: as `predict_keys.find_bound`.
+        Invalid: the scope is unknown, the owner's name is not allowed, or the expiry is in the
+            past; see also `predict_keys.check`.
+        NameAmbiguous: see `predict_keys.find_bound`.
     """
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
@@ -113,22 +119,25 @@ def create(
 def list_keys(
     db: Database, actor: Actor, *, limit: int, cursor: str | None, newest_first: bool = False
 ) -> KeyPage:
-    """All keys, newest last; revoked ones too (`revoked_at`), never a secret."""
-    del actor  # the route admits administrators only, and they see all
+    """Return a page of all keys, including revoked ones (`revoked_at`), without secrets."""
+    del actor  # the route admits only administrators, and they see all keys
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        found = page(session, query, Key.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.bounds(session, [row.Key.id for row in found.rows], db.now(session))
-        items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in found.rows]
-        return {"items": items, "next_cursor": found.next_cursor}
+        rows = page(session, query, Key.id, limit, cursor, descending=newest_first)
+        bounds = predict_keys.bounds(session, [row.Key.id for row in rows.rows], db.now(session))
+        items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
+        return {"items": items, "next_cursor": rows.next_cursor}
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:
-    """End a key at once, and who has logged in with it. A second call changes nothing.
+    """Revoke a key at once, and end the sessions that were opened with it.
+
+    Repeating the call changes nothing.
 
     Raises:
-        NotFound: no such key.
-        WrongState: it is the key of this very request: nobody is to lock himself out by mistake.
+        NotFound: there is no such key.
+        WrongState: it is the key of this request; this keeps administrators from locking themselves
+            out.
     """
     if key_id == actor.key_id:
         raise WrongState("A key cannot revoke itself: use another admin key.", extra={"state": "in-use"})
@@ -144,14 +153,18 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
-    """Make the first admin key when no admin key exists, and leave it in `<data dir>/admin-key` (0600).
+    """Create the first admin key if needed, and write it to `<data dir>/admin-key` (mode 0600).
 
-    Returns the key's text, or None when there was one already. Safe in several processes at once: the
-    database decides who is first, and the file is complete before the key is valid.
+    Several processes may call this at once: the database decides which one is first, and the file
+    is complete before the key becomes valid.
+
+    Returns:
+        The text of the key, or None if there was a valid one already.
     """
     with db.write() as session:
         now = db.now(session)
-        owner = _owner(session, ADMIN_OWNER, now)  # one process at a time from here
+        # the lock on this row lets one process at a time continue
+        owner = _owner(session, ADMIN_OWNER, now)
         valid = select(Key.id).where(
             Key.scope == "admin",
             Key.revoked_at.is_(None),
@@ -165,7 +178,10 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
 
 
 def _owner(session: Session, name: str, now: float) -> Owner:
-    """The owner of that name, made when new; its row stays locked until the transaction ends."""
+    """Return the owner of that name, created if new.
+
+    Its row stays locked until the transaction ends.
+    """
     values = {"id": new_id("own"), "name": name, "created_at": now}
     if session.get_bind().dialect.name == "postgresql":
         session.execute(postgresql.insert(Owner).values(values).on_conflict_do_nothing())
@@ -177,6 +193,7 @@ def _owner(session: Session, name: str, now: float) -> Owner:
 def _make(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
+    """Add a key and return it with its text."""
     secret, prefix = new_secret()
     key = Key(
         id=new_id("key"),
@@ -196,7 +213,7 @@ def _make(
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,6 +1,6 @@
-"""The versions of a model in a window, newest first, and how production moved.
+"""A window of a model's versions, newest first, and the moves of production.
 
-The number of queries is fixed, and each reads the window alone; manifests and parts are left where they are.
+The number of queries is fixed, and each reads only the window; manifests and parts are not loaded.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,15 @@ from core.requests.actor import Actor, find_model
 from core.requests.times import rfc3339
 
 MOVES = 100
-"""The newest moves of production that are shown."""
+"""Maximum number of the newest moves of production that are shown."""
 
 
 @dataclass(frozen=True)
 class VersionRow:
-    """A version at a glance. `acc`, `forgetting`: of its row of the matrix, in [0, 1]; None: undefined."""
+    """Summary of a version.
+
+    `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined.
+    """
 
     number: int
     parent: int | None
@@ -53,7 +56,10 @@ class Move:
 
 @dataclass(frozen=True)
 class Lineage:
-    """A window of versions and the moves of production, newest first. `newest`: the newest version of all."""
+    """A window of versions and the moves of production, newest first.
+
+    `newest` is the model's newest version.
+    """
 
     newest: int
     versions: list[VersionRow]
@@ -61,7 +67,7 @@ class Lineage:
 
 
 def lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
-    """The `size` versions up to number `last` (None: the newest), and the newest moves of production.
+    """Return `size` versions up to number `last` (None: the newest), and moves of production.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -74,11 +80,13 @@ def lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: i
 
 
 def _versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
+    """Return the versions up to number `end`, newest first, with their figures."""
     figures = and_(
         Measurement.model_id == Version.model_id,
         Measurement.version == Version.number,
         Measurement.name == ROW,
-        Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+        # a literal, so that the partial index matches
+        Measurement.task == literal_column(str(ALL_TASKS)),
     )
     task = and_(Task.model_id == Version.model_id, Task.number == Version.task_number)
     query = (
@@ -118,6 +126,7 @@ def _forgetting(detail: Mapping[str, float | None] | None) -> float | None:
 
 
 def _moves(session: Session, model: Model) -> list[Move]:
+    """Return the newest moves of production, newest first."""
     query = (
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == PRODUCTION)

@@ -1,4 +1,4 @@
-"""Who asks: the key, its owner and scope, what the owner may do, and what the service is."""
+"""The caller's key, owner, scope and limits, and the facts about the service."""
 
 from typing import Any, cast
 
@@ -15,9 +15,10 @@ from core.settings import Settings
 
 
 def me(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
-    """The caller as the service knows him.
+    """Return the caller's key, owner, scope and limits, and the facts about the service.
 
-    version: of the service.
+    Args:
+        version: version of the service.
     """
     with db.read() as session:
         query = select(Owner.name, Key.expires_at).outerjoin(Key, Key.id == actor.key_id)

@@ -1,8 +1,9 @@
-"""The memory of a model, taken from its training images: replay buffer, exemplars and features, and their deletion.
+"""A model's memory of training images (replay buffer, exemplars, features), and its deletion.
 
-Versions are immutable, but a person may ask for stored images to go at once. So the parts that hold images
-lose their bytes in every version of the model, and their rows say when; weights stay, and versions can be
-downloaded and predict as before. The next version starts with an empty memory.
+Versions are immutable, but a person may demand that stored images are deleted at once. Parts with
+images therefore lose their bytes in every version of the model, and their rows record the time.
+Weights remain: versions can still be downloaded and predict as before. The next version starts with
+an empty memory.
 """
 
 from collections import Counter
@@ -33,13 +34,16 @@ from core.store import Blobs, Store
 
 PRODUCTION = "production"
 TYPES = (*sorted(PRIVATE_TYPES), "own")
-"""Shown: images, and what else the method keeps for itself. Only images are deleted."""
+"""Types of parts that are shown: images, and other memory of the method.
+
+Only images are deleted.
+"""
 _STOPPED = frozenset({State.RUNNING, State.PAUSING})
-"""States in which a job holds the memory of its parent and may still write it into a version or snapshot."""
+"""States in which a job holds its parent's memory and may still store it."""
 
 
 def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
-    """The memory of the version that `production` names, by type of part.
+    """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -47,7 +51,8 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     """
     try:
         return _read(db, blobs, actor, model)
-    except StoreCorrupt:  # perhaps deleted since its row was read: then the row says so by now
+    # perhaps deleted after its row was read; a second look then finds the row marked
+    except StoreCorrupt:
         return _read(db, blobs, actor, model)
 
 
@@ -61,21 +66,24 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
             by_type.setdefault(part.type, []).append(part)
         by_type[FEATURES] = _find_features(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
-    shown = [
+    memory_parts = [
         _to_json(blobs, parts, _labeller(manifest, scenario, kind))
         for kind, parts in by_type.items()
         if parts
     ]
     return {
         "version": number,
-        "bytes": sum(part["bytes"] for part in shown),
-        "items": sum(part["items"] or 0 for part in shown if part["type"] in IMAGE_TYPES),
-        "parts": shown,
+        "bytes": sum(part["bytes"] for part in memory_parts),
+        "items": sum(part["items"] or 0 for part in memory_parts if part["type"] in IMAGE_TYPES),
+        "parts": memory_parts,
     }
 
 
 def _find_features(session: Session, version: Version) -> list[Part]:
-    """Return the parts with features of a version and its ancestors: each keeps those of its own task."""
+    """Return the parts with features of a version and of its ancestors.
+
+    Each holds those of its own task.
+    """
     query = (
         select(Version.number, Version.parent, Part)
         .outerjoin(Part, and_(Part.version_id == Version.id, Part.type == FEATURES))
@@ -83,25 +91,25 @@ def _find_features(session: Session, version: Version) -> list[Part]:
         .order_by(Part.position)
     )
     parents: dict[int, int | None] = {}
-    kept: dict[int, list[Part]] = {}
+    parts_by_version: dict[int, list[Part]] = {}
     for number, parent, part in session.execute(query):
         parents[number] = parent
-        kept.setdefault(number, []).extend([] if part is None else [part])
-    found: list[Part] = []
-    at: int | None = version.number
-    while at is not None:
-        found[:0] = kept.get(at, [])
-        at = parents.get(at)
-    return found
+        parts_by_version.setdefault(number, []).extend([] if part is None else [part])
+    parts: list[Part] = []
+    version_number: int | None = version.number
+    while version_number is not None:
+        parts[:0] = parts_by_version.get(version_number, [])
+        version_number = parents.get(version_number)
+    return parts
 
 
 def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
     """Delete the stored images of every version of a model.
 
-    A second call changes nothing, but finishes what an outage of the store may have left of the first.
-
-    A job that runs on from such a version is given back and starts again without them, and snapshots of such
-    jobs are deleted: they hold the same images. Images of the batch that is being learned are not concerned.
+    Repeating the call changes nothing, but completes a deletion that an outage of the store
+    interrupted. A job that continues from such a version is released and starts again without the
+    images. Snapshots of such jobs are deleted, since they hold the same images. Images of a batch
+    that is being learned are not affected.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -117,19 +125,25 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
 
 
 def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
-    """Mark the parts as deleted; returns store keys and digests that go, or None: do it again.
+    """Mark the parts as deleted, and return the store keys and digests to delete.
 
-    Locks are taken in the order of a publish (job, model), or each could wait for the other.
+    Locks are taken in the order of a publish (job, model); another order could deadlock.
+
+    Returns:
+        Store keys and digests, or None if a job was claimed meanwhile and the caller must try
+        again.
     """
-    found = find_model(session, actor, model)
+    unlocked_model = find_model(session, actor, model)
     holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
-    query = select(Job).where(Job.model_id == found.id, Job.place.is_not(None), holding).order_by(Job.id)
-    held = list(
+    query = (
+        select(Job).where(Job.model_id == unlocked_model.id, Job.place.is_not(None), holding).order_by(Job.id)
+    )
+    locked_jobs = list(
         session.scalars(query.with_for_update(key_share=True).execution_options(populate_existing=True))
     )
-    row = find_model(session, actor, found.id, lock=True)
-    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in held}:
-        return None  # claimed since: hold it too
+    row = find_model(session, actor, unlocked_model.id, lock=True)
+    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in locked_jobs}:
+        return None  # claimed since: lock it too
     found_parts = session.execute(
         select(Part, Version.number)
         .join(Version, Version.id == Part.version_id)
@@ -144,9 +158,11 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     for part, _ in stored:
         part.deleted_at = now
     versions = {number for _, number in stored}
-    # A job also reads what versions before its parent remember. One that is retried has no parent yet, but perhaps a
-    # snapshot.
-    affected = [job for job in held if job.parent_version is None or job.parent_version >= min(versions)]
+    # A job also reads the memory of versions before its parent. A retried job has no parent yet,
+    # but it may have a snapshot.
+    affected = [
+        job for job in locked_jobs if job.parent_version is None or job.parent_version >= min(versions)
+    ]
     keys = [key for job in affected for key in _restarted(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
@@ -154,7 +170,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
 
 
 def _restarted(session: Session, job: Job, now: float) -> list[str]:
-    """Take a job off the images that it remembers; returns the store keys of its snapshot."""
+    """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if State(job.state) in _STOPPED:
         move(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
@@ -162,9 +178,10 @@ def _restarted(session: Session, job: Job, now: float) -> list[str]:
 
 
 def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
-    """(task, number) → label, of what a part calls `labels`.
+    """Return the function that gives the label of a (task, number) in a part's `labels`.
 
-    A buffer numbers the rows of the task's head; exemplars and features number the classes of all heads in order.
+    A buffer numbers the rows of the task's head; exemplars and features number the classes of all
+    heads in order.
     """
     heads = {head.task: head.classes for head in manifest.heads or []}
     together = [label for head in heads.values() for label in head]
@@ -178,26 +195,27 @@ def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, in
 
 
 def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> PartMemory:
-    """All parts of one type.
+    """Return the memory of all parts of one type.
 
-    Of a buffer or of exemplars the first part says what is remembered, the others are packs of its images. Parts with
-    features are each whole, and one that was deleted with its task's data does not count.
+    The first part of a buffer or of exemplars lists its content; the other parts are packs of its
+    images. Each part with features is complete in itself, and one that was deleted with its task's
+    data does not count.
     """
     stored = [part for part in parts if part.deleted_at is None]
-    kept = stored if parts[0].type == FEATURES else parts
-    shown: PartMemory = {
+    counted_parts = stored if parts[0].type == FEATURES else parts
+    memory: PartMemory = {
         "type": parts[0].type,
-        "bytes": sum(part.bytes for part in kept),
+        "bytes": sum(part.bytes for part in counted_parts),
         "items": None,
         "per_task": [],
         "per_class": {},
-        "deleted_at": rfc3339(parts[0].deleted_at) if kept is parts or not stored else None,
+        "deleted_at": rfc3339(parts[0].deleted_at) if counted_parts is parts or not stored else None,
     }
-    if shown["deleted_at"] is not None:
-        return {**shown, "bytes": 0, "items": 0}
-    counts = _count_features(blobs, kept) if kept is stored else _counts(blobs, parts[0])
+    if memory["deleted_at"] is not None:
+        return {**memory, "bytes": 0, "items": 0}
+    counts = _count_features(blobs, counted_parts) if counted_parts is stored else _counts(blobs, parts[0])
     if counts is None:
-        return shown
+        return memory
     per_class: Counter[str] = Counter()
     per_task: dict[int, Counter[str]] = {}
     for (task, row), n in sorted(counts.items()):
@@ -207,11 +225,14 @@ def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int],
     tasks: list[TaskMemory] = [
         {"task": task, "items": c.total(), "per_class": dict(c)} for task, c in per_task.items()
     ]
-    return {**shown, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
+    return {**memory, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 
 def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
-    """(task, row of the head) → images whose features are kept. Reads little of the blobs."""
+    """Return the number of images with retained features by (task, row of the head).
+
+    It reads little of the blobs.
+    """
     counts: Counter[tuple[int, int]] = Counter()
     for part in parts:
         task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
@@ -222,7 +243,10 @@ def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, i
 
 
 def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
-    """(task, row of the head) → images; None for a part that remembers none. Reads little of the blob."""
+    """Return the number of images by (task, row of the head), or None for a part without images.
+
+    Only a little of the blob is read.
+    """
     read = _reader(blobs, part)
     tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
     if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
@@ -232,7 +256,7 @@ def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
 
 
 def _reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
-    """Return what reads `length` bytes of a part's blob from `offset` on."""
+    """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
     def read(offset: int, length: int) -> bytes:
         return b"".join(blobs.read(part.sha256, offset, length))
@@ -241,4 +265,5 @@ def _reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
 
 
 def _read_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+    """Return a column of int64 values."""
     return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -1,4 +1,4 @@
-"""The accuracy matrix of a model, whole or a window of it, and the summary of one of its versions."""
+"""The accuracy matrix of a model, whole or a window of it, with the summary of one version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +23,13 @@ from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cel
 from core.requests.versions import find_version
 
 KEPT_BYTES = 16 << 20
-"""Of the answers that one process keeps. The whole matrix of 1,000 versions and tasks is 10 MB."""
+"""Maximum size of the responses cached by one process, in bytes.
+
+The whole matrix of 1,000 versions and tasks takes 10 MB.
+"""
 _LAST = 2**31 - 1
 _MODEL: BindParameter[str] = bindparam("model")
-# Statements are put together once: that takes longer than to run most of them.
+# Statements are built once at import: building them takes longer than running most of them.
 _VERSIONS = (
     select(
         *(Version.number, Version.task_number, Version.parent, Version.status, Version.bytes),
@@ -50,10 +53,10 @@ _CELLS = (
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the matrix that is shown: versions and tasks by number, the first and the last.
+    """Window of the accuracy matrix: first and last version and task, by number.
 
     Raises:
-        Invalid: the first is behind the last.
+        Invalid: the first number is higher than the last.
     """
 
     versions: tuple[int, int] = (0, _LAST)
@@ -72,11 +75,15 @@ WHOLE = Window()
 
 @dataclass(frozen=True)
 class _Basis:
-    """What an answer is made of that can change. Cells and figures are not in it: they are written with a version, in
-    its transaction, and stay, so that `next_version` stands for them.
+    """Data that a response is made from and that can change.
 
-    Args:
-        taught: the tasks of the asked version, in order.
+    Cells and figures are left out: they are written in the transaction of their version and never
+    change, so `next_version` stands for them.
+
+    Attributes:
+        model: the model.
+        asked: number of the requested version.
+        taught: tasks of that version, in order.
         versions, tasks, classes: rows of `_VERSIONS` and `_TASKS`, and the row of `_CLASSES`.
     """
 
@@ -89,7 +96,7 @@ class _Basis:
 
     @cached_property
     def published(self) -> dict[int, Published]:
-        """By rising number."""
+        """All versions by number, in ascending order."""
         return {
             number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
             for number, task, parent, status, size, start, end in self.versions
@@ -97,30 +104,33 @@ class _Basis:
 
     @cached_property
     def learned(self) -> dict[int, Learned | None]:
-        """The tasks that some version learned, by rising number; None: there is no such task."""
+        """Tasks that some version learned, by number in ascending order.
+
+        A task that no longer exists is None.
+        """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
         classes = dict(zip(*lists(self.classes), strict=True))
-        found = {number: Learned(name, classes[number], n) for number, name, n in self.tasks}
-        return {number: found.get(number) for number in sorted(numbers)}
+        tasks_by_number = {number: Learned(name, classes[number], n) for number, name, n in self.tasks}
+        return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
     def digest(self, window: Window) -> bytes:
-        """Another one for each answer that differs, 32 bytes."""
-        told = (self.model.id, self.model.next_version, self.asked, self.taught, window)
+        """Return a digest of 32 bytes that differs for each different response."""
+        scalars = (self.model.id, self.model.next_version, self.asked, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
-        return sha256(to_json([*told, *rows, *self.classes])).digest()
+        return sha256(to_json([*scalars, *rows, *self.classes])).digest()
 
 
 def model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
 ) -> MetricsOut:
-    """Rows (versions), columns (learned tasks), accuracy matrix and the summary of `version`.
+    """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
 
     Args:
-        version: number or alias whose ancestors the summary follows.
-        window: rows and columns to show. The summary is of all.
+        version: number or alias of the version whose ancestors the summary follows.
+        window: rows and columns to show; the summary always covers all.
 
     Raises:
-        NotFound: no such model or version.
+        NotFound: there is no such model or version.
     """
     with db.read() as session:
         return _answer(session, _basis(session, actor, model, version), window)
@@ -129,7 +139,7 @@ def model_metrics(
 def kept_metrics(
     db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
 ) -> KeptAnswer:
-    """As `model_metrics`, as JSON; made only where nothing of the same is kept."""
+    """Return the response of `model_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
         basis = _basis(session, actor, model, version)
         return kept.get(
@@ -138,13 +148,14 @@ def kept_metrics(
 
 
 def _basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+    """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
-    asked = find_version(session, owner, version)
+    requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
     return _Basis(
         model=owner,
-        asked=asked.number,
-        taught=tuple(taught(asked.manifest)),
+        asked=requested.number,
+        taught=tuple(taught(requested.manifest)),
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
         classes=connection.execute(_CLASSES, of_model).one(),
@@ -154,9 +165,11 @@ def _basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
 def _answer(session: Session, basis: _Basis, window: Window) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = first_cells(session, basis.model)
-    known = {number: task for number, task in learned.items() if task is not None}
+    existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
-        summarised = summary(session, basis.model, basis.asked, basis.taught, published, known, first)
+        summarised = summary(
+            session, basis.model, basis.asked, basis.taught, published, existing_tasks, first
+        )
     except KeyError as error:
         raise NotFound(f"Version {basis.asked} has an ancestor that is not there: {error}.") from error
     rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
@@ -175,14 +188,14 @@ def _answer(session: Session, basis: _Basis, window: Window) -> MetricsOut:
 def _matrix(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
-    """One list per version, one accuracy in [0, 1] or None per task."""
+    """Return one list per version, with one accuracy in [0, 1] or None per task."""
     accuracies: dict[int, dict[int, float]] = {}
     window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            on, correct, total = lists(texts)
-            accuracies[version] = dict(zip(on, map(truediv, correct, total), strict=True))
+            task_numbers, correct, total = lists(texts)
+            accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 

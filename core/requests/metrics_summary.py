@@ -1,7 +1,8 @@
-"""The figures of one version along its ancestors, as rows that are already there.
+"""Figures of one version along its ancestors, computed from stored rows.
 
-Needed are the version's own row of the accuracy matrix, the first cells of each task, and what every version before has
-stored of its own row (`core.matrix_row`): not the matrix, which grows with the square of the versions.
+The inputs are the version's own row of the accuracy matrix and the first cells of each task. In
+addition, every earlier version has stored figures of its own row (`core.matrix_row`). The matrix
+itself is not needed; it grows with the square of the number of versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,14 @@ from core.protocol.answers.metrics import (
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
-"""Figures of every version of a line. Of `adp` the row of all tasks has no number: it says that there are others."""
+"""Figures of every version of a lineage.
+
+The `adp` row of all tasks has no number; it marks that rows of tasks exist.
+"""
 
 
 class Learned(NamedTuple):
-    """A task that some version learned; `classes` are its labels with counts."""
+    """A task that some version learned; `classes` maps labels to counts."""
 
     name: str | None
     classes: Mapping[str, int]
@@ -49,10 +53,10 @@ class Published(NamedTuple):
 
 
 _Recorded = Mapping[str, Mapping[int, Any]]
-"""Name of a figure → version → its number or document."""
+"""Numbers or documents by name of the figure, then by version."""
 AT_ONCE = 500
-"""Versions of one statement: SQLite bounds the number of bound values."""
-# Statements are put together once: that takes longer than to run most of them.
+"""Maximum number of versions in one statement, since SQLite limits the number of bound values."""
+# Statements are built once at import: building them takes longer than running most of them.
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
@@ -63,7 +67,8 @@ _COUNTS = select(*listed(Result.task, Result.per_class)).where(
 )
 _OF_ALL_TASKS = (
     Measurement.model_id == _MODEL,
-    Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+    # a literal, so that the partial index matches
+    Measurement.task == literal_column(str(ALL_TASKS)),
 )
 _RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
     *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
@@ -91,10 +96,13 @@ _ANYTIME = (
 
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
-    """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was
-    ever measured."""
-    found = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
-    versions, tasks, correct, totals = lists(found)
+    """Return (correct, total) of each task's first measurements, by (version, task).
+
+    These are the cells from before the task was learned and from when it was learned, for each task
+    that was ever measured.
+    """
+    columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
+    versions, tasks, correct, totals = lists(columns)
     return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
 
 
@@ -107,16 +115,16 @@ def summary(
     tasks: Mapping[int, Learned],
     first: matrix.Cells,
 ) -> Summary:
-    """The figures of `version` by the names of `matrix.DEFINITIONS`.
+    """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 
     Args:
-        taught: the tasks that the version was taught, in order.
+        taught: tasks that the version was taught, in order.
         published: all versions of the model, by number.
-        tasks: that were learned, by number.
+        tasks: learned tasks, by number.
         first: see `first_cells`.
 
     Raises:
-        KeyError: an ancestor of the version is not there.
+        KeyError: an ancestor of the version is missing.
     """
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
@@ -124,17 +132,17 @@ def summary(
     recorded = _recorded(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
-    line = [one.version for one in stages.line]
+    lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.figures(stages, per_class),
-        **_of_the_line(recorded, line[1:]),
+        **_of_the_line(recorded, lineage[1:]),
         **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
         "sure": sure_of(session, model, version),
-        "adp_mean": _anytime(session, model, recorded["adp"], line[1:]),
-        "seconds": [published[number].seconds for number in line[1:]],
-        "bytes": [published[number].bytes for number in line[1:]],
+        "adp_mean": _anytime(session, model, recorded["adp"], lineage[1:]),
+        "seconds": [published[number].seconds for number in lineage[1:]],
+        "bytes": [published[number].bytes for number in lineage[1:]],
         "degenerate": matrix.degenerate(stages, classes),
         "unmeasured_classes": matrix.unmeasured(stages, per_class, classes, ever),
     }
@@ -143,7 +151,7 @@ def summary(
 def _row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
-    """The version's cells by task, and their counts by class."""
+    """Return the version's cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
     tasks, per_class = lists(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
@@ -151,18 +159,18 @@ def _row(
 
 
 def _recorded(session: Session, model: Model) -> _Recorded:
-    """What the rows of all tasks together say."""
-    found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
+    """Return the figures recorded for all tasks together."""
+    recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
-        found[name][version] = value
+        recorded[name][version] = value
     for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
-        found[name] = dict(zip(*lists(texts), strict=True))
-    return found
+        recorded[name] = dict(zip(*lists(texts), strict=True))
+    return recorded
 
 
 def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
-    """Figures that the jobs of these versions measured themselves."""
+    """Return the figures that the jobs of these versions measured themselves."""
 
     def each(name: str, key: str) -> list[float | None]:
         return [_number(recorded[name].get(version, {}).get(key)) for version in line]
@@ -186,15 +194,15 @@ def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Figures that are recorded for the asked version alone, by task."""
+    """Return the figures that are recorded only for the requested version, by task."""
     of_version = {"model": model.id, "version": version}
-    found: dict[str, dict[str, Any]] = dict(session.connection().execute(_OF_ONE, of_version).all())
-    changes, probes = found.get("changes", {}), found.get("knn_probe", {})
-    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
+    documents: dict[str, dict[str, Any]] = dict(session.connection().execute(_OF_ONE, of_version).all())
+    changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
+    worse, better = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
     return {
-        "calibration": _calibration(found.get("calibration")),
-        "regression_rate": lost,
-        "improvement_rate": gained,
+        "calibration": _calibration(documents.get("calibration")),
+        "regression_rate": worse,
+        "improvement_rate": better,
         "knn_probe": {
             "accuracy": _share(probe["all"]),
             "per_task": [
@@ -213,21 +221,22 @@ def _calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
 def _anytime(
     session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
-    """Of each of these versions the mean accuracies by task; None where the job did not measure them.
+    """Return the mean accuracies by task of each version; None where the job did not measure them.
 
-    known: versions whose jobs did.
+    Args:
+        known: versions whose jobs measured them.
     """
-    found: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
-    versions = list(found)
+    accuracies: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
+    versions = list(accuracies)
     for start in range(0, len(versions), AT_ONCE):
         part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}
         for version, task, mean in session.connection().execute(_ANYTIME, part).all():
-            found[version].append({"task": task, "accuracy": mean})
-    return [found.get(version) for version in line]
+            accuracies[version].append({"task": task, "accuracy": mean})
+    return [accuracies.get(version) for version in line]
 
 
 def _forward(probe: Mapping[str, Any]) -> float | None:
-    """Probe accuracy of a version's parent on the new task, minus that of version 0."""
+    """Return the probe accuracy of a version's parent on the new task, minus that of version 0."""
     before = probe.get("before") or {}
     parent, base = _share(before.get("parent")), _share(before.get("base"))
     return None if parent is None or base is None else parent - base

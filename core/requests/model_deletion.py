@@ -1,4 +1,4 @@
-"""A model is deleted: its jobs are cancelled, it is hidden, and its images and parts go."""
+"""Deletion of a model: cancel its jobs, hide it, and remove its images and parts."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -20,7 +20,7 @@ from core.store import Blobs, Store
 def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
     """Cancel the model's jobs, hide it, and remove its images and parts.
 
-    A running job ends within its grace; what it still writes is swept.
+    A running job ends within its grace period; the sweep removes what it still writes.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -36,32 +36,35 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
 
 
 def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
-    """The name that a model of the caller had, by its id; None: there is none that was deleted."""
+    """Return the former name of the caller's deleted model of that id, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
         return session.scalar(named.where(actor.filter(Model.owner_id)))
 
 
 def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
-    """Hide a model; returns keys of archives and digests that it needs no more, or None: do it again.
+    """Hide a model, and return the keys of archives and the digests that it no longer needs.
 
-    Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
+    Locks are taken in the order of a publish (job, model, task); another order could deadlock.
+
+    Returns:
+        Keys and digests, or None if a job was submitted meanwhile and the caller must try again.
     """
-    found = find_model(session, actor, model)
-    unfinished = (Job.model_id == found.id, Job.state.in_(sorted(UNFINISHED)))
-    held = list(
+    unlocked_model = find_model(session, actor, model)
+    unfinished = (Job.model_id == unlocked_model.id, Job.state.in_(sorted(UNFINISHED)))
+    locked_jobs = list(
         session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True))
     )
-    row = session.get_one(Model, found.id, with_for_update=True, populate_existing=True)
+    row = session.get_one(Model, unlocked_model.id, with_for_update=True, populate_existing=True)
     if row.deleted_at is not None:
         raise NotFound(f"There is no model {model!r}.")
-    if set(session.scalars(select(Job.id).where(*unfinished))) - {job.id for job in held}:
-        return None  # submitted since: hold it too
+    if set(session.scalars(select(Job.id).where(*unfinished))) - {job.id for job in locked_jobs}:
+        return None  # submitted since: lock it too
     now = db.now(session)
     row.deleted_at = now
     stopped: set[str | None] = set()
     archives, digests = [], forget_totals(row).union(answers.forget(session, row.id))
-    for job in held:
+    for job in locked_jobs:
         if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             stopped.add(job.task_id)
             if job.archive_key is not None:

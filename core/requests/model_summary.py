@@ -1,7 +1,7 @@
-"""What a list of models shows of each beside its row, in a fixed number of queries for a page of any size.
+"""Summaries of models for a list, in a fixed number of queries for a page of any size.
 
-Nothing is counted or averaged here: a model's row knows how many tasks and versions it has, and each version has stored
-its ACC and its forgetting (`core.line.row`).
+Nothing is counted or averaged here: a model's row holds its numbers of tasks and versions, and each
+version has stored its ACC and its forgetting (`core.line.row`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,18 @@ from core.protocol.answers.model import LastJob, ModelSummary
 from core.requests.times import rfc3339
 
 LINE_VERSIONS = 24
-"""The newest versions of a model of which the published ones make `acc_line`."""
+"""Number of a model's newest versions; the published ones among them make `acc_line`."""
 _FIGURES = and_(
     Measurement.model_id == Version.model_id,
     Measurement.version == Version.number,
     Measurement.name == ROW,
-    Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+    # a literal, so that the partial index matches
+    Measurement.task == literal_column(str(ALL_TASKS)),
 )
 
 
 class _Answering(NamedTuple):
-    """The version in production: ACC, and the other figures of its row."""
+    """The version in production, with its ACC and the other figures of its row."""
 
     number: int
     bytes: int
@@ -36,11 +37,11 @@ class _Answering(NamedTuple):
 
 
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
-    """Model id → its summary."""
+    """Return the summary of each model by model id."""
     ids = [model.id for model in models]
-    answering, lines, jobs = _production(session, ids), _lines(session, ids), _last_jobs(session, ids)
+    answering, acc_lines, jobs = _production(session, ids), _lines(session, ids), _last_jobs(session, ids)
     return {
-        model.id: _summary(model, answering.get(model.id), lines.get(model.id, []), jobs.get(model.id))
+        model.id: _summary(model, answering.get(model.id), acc_lines.get(model.id, []), jobs.get(model.id))
         for model in models
     }
 
@@ -62,7 +63,7 @@ def _summary(
 
 
 def _production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
-    """Model id → the version in production."""
+    """Return the version in production of each model by model id."""
     query = (
         select(
             *(Alias.model_id, Version.number, Version.bytes),
@@ -76,8 +77,9 @@ def _production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
 
 
 def _lines(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
-    """Model id → ACC of the published ones among its newest versions, by rising number."""
-    published: ColumnElement[bool] = Version.status + "" == "published"  # by no index: nearly all are
+    """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
+    # The concatenation avoids an index on the status, since nearly all versions are published.
+    published: ColumnElement[bool] = Version.status + "" == "published"
     query = (
         select(Version.model_id, Measurement.value)
         .join(Model, Model.id == Version.model_id)
@@ -85,17 +87,20 @@ def _lines(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
         .where(Model.id.in_(ids), Version.number >= Model.next_version - LINE_VERSIONS, published)
         .order_by(Version.model_id, Version.number)
     )
-    found: dict[str, list[float]] = {}
+    acc_lines: dict[str, list[float]] = {}
     for model_id, acc in session.execute(query):
         if acc is not None:
-            found.setdefault(model_id, []).append(acc)
-    return found
+            acc_lines.setdefault(model_id, []).append(acc)
+    return acc_lines
 
 
 def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
-    """Model id → its newest job; `at`: when that ended, else began, else was made."""
-    other = aliased(Job)
-    newest = select(func.max(other.id)).where(other.model_id == Model.id).scalar_subquery()
+    """Return the newest job of each model by model id.
+
+    `at` is when it ended, else started, else was created.
+    """
+    job_of_model = aliased(Job)
+    newest = select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()
     at = func.coalesce(Job.finished_at, Job.started_at, Job.created_at)
     query = select(Model.id, Job.id, Job.state, at).join(Job, Job.id == newest).where(Model.id.in_(ids))
     return {

@@ -1,8 +1,8 @@
-"""Models: create, list and change.
+"""Models: create, list, read and change them.
 
-A model is born with version 0, its base (`first_version`), or with a job that brings it (`pretrained`). Its
-recipe is stored as it was given, a patch over the defaults, and shown resolved; changing it concerns later
-tasks only.
+A model begins with version 0, its base (`first_version`), or with a job that fetches it
+(`pretrained`). Its recipe is stored as given, as a patch over the defaults, and shown resolved. A
+change of the recipe affects only later tasks.
 """
 
 from collections.abc import Sequence
@@ -57,23 +57,25 @@ def create(
     admission: Admission = ANY,
     terms: pretrained.Terms = pretrained.ANY,
 ) -> tuple[ModelOut, bool]:
-    """Create a model; returns its JSON form, and whether it is a replay of an earlier answer.
+    """Create a model; return its JSON form, and True if this replays an earlier response.
 
     Args:
-        given: the fields of the request, already of the right types.
-        repeat: the idempotency key and fingerprint of the request.
-        terms: of pretrained weights, which a job brings where they are not stored yet.
+        given: fields of the request, already of the right types.
+        repeat: idempotency key and fingerprint of the request.
+        admission: limits on the network and on jobs.
+        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
-        JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
-        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
+        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their
+        job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    asked = asked_model(catalogue, given, admission, terms.photos)
-    begins = find_weights(db, blobs, catalogue, actor, asked, terms)
+    requested = asked_model(catalogue, given, admission, terms.photos)
+    begins = find_weights(db, blobs, catalogue, actor, requested, terms)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -81,18 +83,19 @@ def create(
                 replay = idempotency.replayed(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
-            require_free_name(session, actor.owner_id, asked.name)
-            data: AuditData = {"name": asked.name, "scenario": asked.scenario}
-            model = add_model(session, blobs, actor, asked, given, begins, ("model.create", data), now)
-            answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
+            require_free_name(session, actor.owner_id, requested.name)
+            data: AuditData = {"name": requested.name, "scenario": requested.scenario}
+            model = add_model(session, blobs, actor, requested, given, begins, ("model.create", data), now)
+            response = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
-                idempotency.remember(session, actor, repeat, 201, location, answer, now)
-    except IntegrityError as error:  # another request was faster, with the name or with the idempotency key
+                idempotency.remember(session, actor, repeat, 201, location, response, now)
+    # a concurrent request was first, with the name or with the idempotency key
+    except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise taken(asked.name) from None
-    return answer, False
+        raise taken(requested.name) from None
+    return response, False
 
 
 def list_models(
@@ -106,32 +109,33 @@ def list_models(
     summary: bool = False,
     newest_first: bool = False,
 ) -> ModelPage:
-    """A page of the models that the caller sees, oldest first.
+    """Return a page of the models that the caller sees, oldest first unless `newest_first`.
 
     Args:
-        q: only those with this text in their name, in upper or lower case.
-        summary: whether each has its summary, see `core.requests.model_summary`.
+        q: only models with this text in their name, in upper or lower case.
+        summary: add a summary to each, see `core.requests.model_summary`.
     """
     with db.read() as session:
         query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
         if q is not None:
-            query = query.where(Model.name.contains(q.lower(), autoescape=True))  # names are in lower case
-        found: Page[Model] = page(session, query, Model.id, limit, cursor, descending=newest_first)
-        named = aliases_of(session, [m.id for m in found.rows])
-        waits = attention.of_models(session, found.rows)
-        told = model_summary.of_models(session, found.rows) if summary else {}
+            # names are stored in lower case
+            query = query.where(Model.name.contains(q.lower(), autoescape=True))
+        rows: Page[Model] = page(session, query, Model.id, limit, cursor, descending=newest_first)
+        named = aliases_of(session, [m.id for m in rows.rows])
+        waits = attention.of_models(session, rows.rows)
+        summaries = model_summary.of_models(session, rows.rows) if summary else {}
         items: list[ListedModel] = [
             {
                 **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
-                "summary": told.get(m.id),
+                "summary": summaries.get(m.id),
             }
-            for m in found.rows
+            for m in rows.rows
         ]
-        return {"items": items, "next_cursor": found.next_cursor}
+        return {"items": items, "next_cursor": rows.next_cursor}
 
 
 def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
-    """One model, by id or name.
+    """Return one model, by id or name.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -148,15 +152,15 @@ def change(
     patch: ModelChange,
     admission: Admission = ANY,
 ) -> ModelOut:
-    """Change recipe or gate for later tasks (merge patches, RFC 7396, null resets), what the line does from now on, or
-    what people read of the model.
+    """Change recipe, gate or lineage settings for later tasks, or description and tags.
 
-    The answer also warns of memory that the next task would lose to a change of method.
+    Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
+    memory that the next task would lose to a change of method.
 
     Raises:
         NotFound: the caller sees no such model.
         Invalid, InvalidRecipe: the result cannot be used; nothing was changed.
-        JobTooLarge: a job by this recipe is beyond what `admission` takes.
+        JobTooLarge: a job with this recipe exceeds the limits of `admission`.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
@@ -169,33 +173,41 @@ def change(
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
             row.gate = gate_of(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
-        said = line_of(patch)
+        line_settings = line_of(patch)
         for name, default in LINE.items():
             if name in patch:
-                setattr(row, name, said.get(name, default))
+                setattr(row, name, line_settings.get(name, default))
         if "description" in patch:
             row.description = patch["description"] or None
         if "tags" in patch:
             row.tags = patch["tags"] or None
-        if "training_data_days" in patch:  # decided now: what was said of the default at creation is over
+        # The choice is explicit now, so the notice given at creation about the default no longer
+        # applies.
+        if "training_data_days" in patch:
             row.warnings = [text for text in row.warnings if text not in kept_data({})]
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
         record(session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id)
         session.flush()
-        answer = _shown(session, catalogue, row)
-        answer["warnings"] += warnings
-        return answer
+        response = _shown(session, catalogue, row)
+        response["warnings"] += warnings
+        return response
 
 
 def _change_recipe(
     session: Session, catalogue: Catalogue, row: Model, given: RecipePatch | None, admission: Admission
 ) -> list[str]:
-    """None: the defaults again. Returns warnings of memory that the next task would lose."""
+    """Apply a patch to the recipe, or reset it to the defaults (None).
+
+    Returns:
+        Warnings about memory that the next task would lose.
+    """
     recipe = {} if given is None else stored(given, row.recipe)
     if given is None or any(given.get(name, "") is None for name in ("method", "optimizer", "preset")):
         recipe = start.recipe_of(catalogue, recipe, row.base)
+    if start.BALANCED.keys() <= row.recipe.keys():
+        recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
     resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
     warnings = check_next_task(session, catalogue, row, line.start_of(session, row), resolved.recipe)
     work = work_of(session, row, row.next_task)
@@ -205,11 +217,14 @@ def _change_recipe(
 
 
 def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Model id → alias → version; `latest` is the newest published version."""
+    """Return the version of each alias, by model id and alias.
+
+    `latest` is the newest published version.
+    """
     named: dict[str, dict[str, int]] = {}
     for alias in session.scalars(select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)):
         named.setdefault(alias.model_id, {})[alias.name] = alias.version
-    # One look into the index per model; a maximum over the group would read every version of each.
+    # One index look-up per model; a maximum over a group would read every version of each model.
     newest = (
         select(Version.number)
         .where(Version.model_id == Model.id, Version.status == "published")
@@ -224,14 +239,17 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
 
 
 def _shown(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
+    """Return a model as responses show it."""
     named = aliases_of(session, [model.id]).get(model.id, {})
     return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
 
 
 def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]) -> ModelOut:
-    """A model in the contract's shape; the recipe is shown resolved.
+    """Return a model in the contract's form, with its recipe resolved.
 
-    waits: what waits for a person, see `core.requests.attention`.
+    Args:
+        named: versions by alias.
+        waits: entries that wait for a person, see `core.requests.attention`.
     """
     warnings = list(model.warnings)
     if not model.production_follows:
@@ -270,6 +288,9 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
 
 
 def _forget_downloads(session: Session, model: Model) -> None:
-    """Downloads say from when on an answer is sure: they are made again when they are asked for."""
+    """Unregister the downloads of a model, so that they are built again on request.
+
+    A download states the threshold of confident predictions, which has changed.
+    """
     of_model = select(Version.id).where(Version.model_id == model.id)
     session.execute(delete(Export).where(Export.version_id.in_(of_model)))

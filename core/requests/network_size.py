@@ -1,8 +1,8 @@
-"""How large a network is, from its architecture alone: parameters, and what a pass over one image holds.
+"""Size of a network from its architecture alone: parameters, and values held by a pass.
 
-Closed forms of the families in `core.learn.networks`, for a process that never loads torch. The parameters are exact.
-The activations are those that a backward pass needs, a little rounded up. `tests/core/requests/test_network_size.py`
-compares both with networks that are built.
+These are closed forms of the families in `core.learn.networks`, for a process that never loads
+torch. Parameters are exact. Activations are those that a backward pass needs, slightly rounded up.
+`tests/core/requests/test_network_size.py` compares both with real networks.
 """
 
 import math
@@ -15,7 +15,7 @@ from core.protocol.pretrained import PretrainedRow
 from core.requests.base_advice import SMALL_IMAGE
 
 Hyper = Mapping[str, Any]
-"""Hyper-parameters by name; their architecture's schema has checked them."""
+"""Hyper-parameters by name, already checked by the schema of their architecture."""
 _RESNETS = {
     "resnet18": (1, (2, 2, 2, 2)),
     "resnet34": (1, (3, 4, 6, 3)),
@@ -23,7 +23,7 @@ _RESNETS = {
     "resnet101": (4, (3, 4, 23, 3)),
     "resnet152": (4, (3, 8, 36, 3)),
 }
-"""Expansion (4: bottlenecks) and blocks of each stage."""
+"""Expansion (4 for bottlenecks) and number of blocks of each stage."""
 _SMALL_RESNETS = {"resnet20": (3, 3, 3), "slim-resnet18": (2, 2, 2, 2)}
 _CONVNEXTS = {
     "convnext_tiny": (96, (3, 3, 9, 3)),
@@ -31,26 +31,26 @@ _CONVNEXTS = {
     "convnext_base": (128, (3, 3, 27, 3)),
     "convnext_large": (192, (3, 3, 27, 3)),
 }
-"""Channels of the first stage, and blocks of each."""
+"""Channels of the first stage, and number of blocks of each stage."""
 _VITS = {
     "vit_b_16": (12, 768, 3072, 16),
     "vit_b_32": (12, 768, 3072, 32),
     "vit_l_16": (24, 1024, 4096, 16),
 }
-"""Blocks, token width, width of the MLP, and the patch of large images."""
+"""Number of blocks, token width, width of the MLP, and patch size of large images."""
 
 
 @dataclass
 class Size:
-    """Numbers of float32 values.
+    """Numbers of float32 values in a network.
 
     Attributes:
-        parameters: that may be learned.
-        activations: of one image, kept for the backward pass.
-        widest: of one image, in the largest layer.
-        features: of one image, what a head reads.
-        shared: whether layers act at several places of an image, so that the gradient of one image has the size of the
-            weights.
+        parameters: trainable values.
+        activations: values of one image that are kept for the backward pass.
+        widest: values of one image in the largest layer.
+        features: values of one image that a head reads.
+        shared: True if layers act at several places of an image, so that the gradient of one image
+            is as large as the weights.
     """
 
     parameters: int = 0
@@ -60,7 +60,7 @@ class Size:
     shared: bool = True
 
     def hold(self, values: int, times: int = 1) -> None:
-        """A layer's output of so many values, `times` over."""
+        """Count the output of a layer of `values` values, `times` over."""
         self.activations += values * times
         self.widest = max(self.widest, values)
 
@@ -68,9 +68,12 @@ class Size:
 def size_of(
     chosen: ArchitectureChoice, image: ImageOut, pretrained: Mapping[str, PretrainedRow] | None = None
 ) -> Size | None:
-    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here.
+    """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
 
-    pretrained: timm's weights by name, where those may be asked for.
+    Args:
+        chosen: architecture with its hyper-parameters.
+        image: image settings; side in pixels and number of channels.
+        pretrained: timm's weights by name, where those may be requested.
     """
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
@@ -102,7 +105,10 @@ def size_of(
 
 
 def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
-    """As measured at the weights' own image size; activations grow with the number of pixels."""
+    """Add a timm network, as measured at the weights' own image size.
+
+    Activations scale with the number of pixels.
+    """
     size.parameters = known["parameters"]
     share = (pixels / known["size"]) ** 2
     size.activations += math.ceil(known["activations"] * share)
@@ -110,6 +116,7 @@ def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
 
 
 def _mlp(size: Size, hidden: list[int]) -> None:
+    """Add a multilayer perceptron."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
@@ -119,18 +126,20 @@ def _mlp(size: Size, hidden: list[int]) -> None:
 
 
 def _small_cnn(size: Size, pixels: int, channels: int) -> None:
+    """Add the small convolutional network."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
         size.hold(
             outputs * area // divisor, 2
-        )  # the pooled one and its int64 places are three quarters of it
+        )  # the pooled output and its int64 indices take three quarters of it
     size.parameters += 1152 * 128 + 128
     size.hold(1152)
     size.features = 128
 
 
 def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
+    """Add a residual network for small images."""
     size.parameters += 9 * channels * width + 2 * width
     size.hold(width * pixels**2, 2)
     inputs = width
@@ -150,12 +159,13 @@ def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, 
 def _resnet(
     size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
 ) -> None:
+    """Add a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
     side = pixels if small else _halved(pixels, 1)
     size.hold(64 * side**2, 2)
     if not small:
         side = _halved(side, 1)
-        size.hold(64 * side**2, 3)  # the pooled values, and the places that they come from as int64
+        size.hold(64 * side**2, 3)  # the pooled values, and their source indices as int64
     inputs = 64
     for stage, count in enumerate(blocks):
         width, area, before = 64 * 2**stage, _halved(side, stage) ** 2, _halved(side, max(0, stage - 1)) ** 2
@@ -180,6 +190,7 @@ def _resnet(
 def _convnext(
     size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
+    """Add a ConvNeXt."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
     size.hold(width * side**2, 2)
@@ -196,6 +207,7 @@ def _convnext(
 
 
 def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
+    """Add a vision transformer."""
     tokens = 1 + (pixels // patch) ** 2
     size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
     size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
@@ -205,7 +217,10 @@ def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int,
 
 
 def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
-    """The first expert; attention is written out in it, so that its weights are kept too."""
+    """Add the first expert of DNE.
+
+    Its attention is written out, so the attention weights are kept too.
+    """
     heads, layers, tokens = architecture["heads"], architecture["layers"], (pixels // patch) ** 2
     width = heads * architecture["head_dim"]
     mlp = width * architecture["expansion"]
@@ -219,16 +234,19 @@ def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int
 
 
 def _small(architecture: Hyper, pixels: int) -> bool:
+    """Return True if the network has the stem for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
 
 def _patch(architecture: Hyper, pixels: int, large: int) -> int:
+    """Return the patch size in pixels."""
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
     return min(pixels, architecture.get("patch") or chosen)
 
 
 def _halved(side: int, times: int) -> int:
+    """Return a side after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2
     return side

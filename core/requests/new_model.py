@@ -1,4 +1,4 @@
-"""The rows of a new model: the model itself, and its version 0 or the job that brings it."""
+"""The rows of a new model: the model itself, and its version 0 or the job that fetches it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from core.store import Blobs
 
 
 class Line(TypedDict):
-    """Settings of the line: its steps when something goes wrong, and how long that can be mended."""
+    """Settings of the lineage: reactions to failures, and the time for repairing them."""
 
     on_held: str
     on_rejected: str
@@ -45,12 +45,15 @@ LINE: Line = {
     "training_data_days": 7.0,
     "allow_lost_classes": False,
 }
-"""The defaults."""
+"""Default settings of the lineage."""
 
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Weights that a new model begins with, and on which terms; None: they are there, and no job brings them."""
+    """Weights that a new model begins with, and their terms.
+
+    `weights` is None if no job has to fetch them.
+    """
 
     weights: Pretrained | None
     terms: pretrained.Terms
@@ -64,7 +67,9 @@ def find_weights(
     asked: AskedModel,
     terms: pretrained.Terms,
 ) -> BeginsWith:
-    """Find what a new model begins with, before its transaction; a base of the package is stored.
+    """Find the weights of a new model before its transaction begins.
+
+    A packaged base is stored here.
 
     Raises:
         Invalid: there are no such weights.
@@ -90,11 +95,11 @@ def add_model(
     *,
     owner_id: str | None = None,
 ) -> Model:
-    """Add a model of a free name with its version 0, or with the job that brings it.
+    """Add a model with its version 0, or with the job that fetches it; its name must be free.
 
     Args:
-        audit: action and data of the row that the trail gets.
-        owner_id: of the model; None: the caller's.
+        audit: action and data of the row of the audit trail.
+        owner_id: owner of the model; None for the caller's owner.
 
     Raises:
         Invalid, NotFound: the base does not exist, or does not fit.
@@ -143,7 +148,10 @@ def _new_row(asked: AskedModel, given: NewModel, owner_id: str, now: float) -> M
 
 
 def kept_data(given: Mapping[str, object]) -> list[str]:
-    """Said at creation, where the request left it open: images of people may not be kept by accident."""
+    """Return the notice about retained training images, if the request left that open.
+
+    Images of people must not be retained by accident, so the default is stated at creation.
+    """
     if given.get("training_data_days") is not None or given.get("keep_training_data"):
         return []
     return [
@@ -154,15 +162,18 @@ def kept_data(given: Mapping[str, object]) -> list[str]:
 
 
 def line_of(given: ModelChange) -> dict[str, object]:
-    """Settings of the line in a request."""
+    """Return the settings of the lineage that a request sets."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
 def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None) -> GateOut:
-    """All limits, those of the patch first; null where none is set, as in models that are older than a limit.
+    """Return all limits of the gate, with those of the patch applied.
 
-    Raises Invalid: one needs what is not promised.
+    A limit that is not set is None. Limits that are newer than the model are not set.
+
+    Raises:
+        Invalid: `min_coverage` is set, but the model promises no precision.
     """
     switched: GateLimits = {}
     if patch.get("checks") is not None:
@@ -191,19 +202,23 @@ def gate_of(before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSet
 
 
 def is_free(session: Session, owner_id: str, name: str) -> bool:
-    """Return whether no model of an owner has a name."""
+    """Return True if no model of an owner has this name."""
     query = select(Model.id).where(Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None))
     return session.scalar(query) is None
 
 
 def require_free_name(session: Session, owner_id: str, name: str) -> None:
-    """Raises NameTaken where the owner has a model of this name."""
+    """Check that the owner has no model of this name.
+
+    Raises:
+        NameTaken: there is one.
+    """
     if not is_free(session, owner_id, name):
         raise taken(name)
 
 
 def taken(name: str) -> NameTaken:
-    """Make the error for a name that another model of the owner has."""
+    """Return the error for a name that another model of the owner has."""
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
     )

@@ -1,4 +1,4 @@
-"""Models that start from a base of the package: its blob, and what version 0 says of it."""
+"""Models that start from a packaged base: the blob, and its entry in the manifest of version 0."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ LICENCE = "apache-2.0"
 
 
 def store(blobs: Blobs, base: object, image: ImageOut) -> None:
-    """Store the blob of a base of the package, if it is one and is not stored yet."""
+    """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
     if base == packaged_base.PACKAGED and not blobs.has(_part(image["channels"]).sha256):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "base.safetensors"
@@ -29,19 +29,20 @@ def store(blobs: Blobs, base: object, image: ImageOut) -> None:
 def version_zero(
     base: str, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[StoredPart, Origin, Normalisation]:
-    """Its part, how the manifest names it, and its statistics of pixels.
+    """Return the part of version 0, its origin for the manifest, and its pixel statistics.
 
     Raises:
-        Invalid: the package has no such base, or it has another architecture; with the body to send.
+        Invalid: there is no such packaged base, or it has another architecture; the message gives
+            the body to send.
     """
     if base != packaged_base.PACKAGED:
         known_names = f"{packaged_base.PACKAGED} and {imagenet_base.NAME}"
         message = f"There is no base {base!r}; those by name are {known_names}."
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    known = packaged_base.packaged(base).architecture
-    if architecture != known:
+    fitting = packaged_base.packaged(base).architecture
+    if architecture != fitting:
         message = (
-            f'{base} fits "architecture": {json.dumps(known)}; the model has {json.dumps(architecture)}.'
+            f'{base} fits "architecture": {json.dumps(fitting)}; the model has {json.dumps(architecture)}.'
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     part = _part(image["channels"])

@@ -1,7 +1,8 @@
-"""Lists in pages, stable while rows are added: the rows of one, and the cursor that asks for the next.
+"""Pagination of lists, stable while rows are added, by cursors.
 
-A page is ordered by one unique column, and its cursor is the last value seen, encoded so that clients
-treat it as opaque. It ends early where its rows hold many bytes: the rows are weighed before any is read.
+A page is ordered by one unique column. Its cursor is the last value of that column, encoded so that
+clients treat it as opaque. A page ends early if its rows hold many bytes; their size is computed
+before any row is read.
 """
 
 import base64
@@ -19,29 +20,33 @@ from core.errors import Invalid
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
 MAX_PAGE_BYTES = 4 << 20
-"""Bytes that the rows of a page may hold in columns of any length; one row is always shown."""
+"""Maximum bytes of a page's rows in columns of variable length; a page always has at least one row.
+"""
 _MAX_INT = 2**63 - 1
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """What a page shows, and the cursor of the page after it; None: it is the last."""
+    """The rows of a page, and the cursor of the next page; None for the last page."""
 
     rows: Sequence[T]
     next_cursor: str | None
 
 
 def encode_cursor(value: int | str) -> str:
-    """The cursor that continues after `value`."""
+    """Return the cursor that continues after `value`."""
     return base64.urlsafe_b64encode(json.dumps([value]).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
-    """The value a cursor stands for.
+    """Return the value that a cursor stands for.
+
+    Args:
+        kind: expected type of the value.
 
     Raises:
-        Invalid: not a cursor of such a list.
+        Invalid: the cursor was not made by such a list.
     """
     wrong = _unknown_cursor()
     try:
@@ -62,10 +67,10 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
 
 
 def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
-    """One page of a list that is in memory, in its order; the cursor is the last item's key.
+    """Return one page of a mapping in memory, in its order; the cursor is the last item's key.
 
     Raises:
-        Invalid: a limit out of range or a foreign cursor.
+        Invalid: the limit is out of range, or the cursor belongs to another list.
     """
     _check_limit(limit)
     start, names = 0, list(items)
@@ -74,9 +79,9 @@ def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
         if last not in names:
             raise _unknown_cursor()
         start = names.index(str(last)) + 1
-    shown = names[start : start + limit]
+    page_names = names[start : start + limit]
     more = len(names) > start + limit
-    return Page([items[name] for name in shown], encode_cursor(shown[-1]) if more else None)
+    return Page([items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None)
 
 
 def page(
@@ -88,18 +93,19 @@ def page(
     *,
     descending: bool = False,
 ) -> Page[Any]:
-    """One page of `query`.
+    """Return one page of `query`.
 
     Args:
-        column: unique; orders the list and carries the cursor. It must be the first entity's or one that
-            `query` selects.
-        limit: rows at most, 1 to `MAX_LIMIT`; fewer where they hold more than `MAX_PAGE_BYTES`.
+        column: unique column that orders the list and carries the cursor. It must belong to the
+            first entity or be selected by `query`.
+        limit: maximum number of rows, 1 to `MAX_LIMIT`; a page has fewer if they hold more than
+            `MAX_PAGE_BYTES`.
 
     Returns:
-        The first entity of each row; of a query of several the rows.
+        The first entity of each row, or the whole rows if the query selects several.
 
     Raises:
-        Invalid: a limit out of range or a foreign cursor.
+        Invalid: the limit is out of range, or the cursor belongs to another list.
     """
     _check_limit(limit)
     if cursor is not None:
@@ -108,6 +114,7 @@ def page(
     order = column.desc() if descending else column.asc()
     fitting = _fitting(session, query.order_by(order), column, limit)
     ordered = query.add_columns(column.label("page_key")).order_by(order)
+    # One row more than the page shows tells if there is a next page.
     rows = session.execute(ordered.limit(fitting + 1)).all()
     more = len(rows) > fitting
     rows = rows[:fitting]
@@ -118,20 +125,26 @@ def page(
 
 
 def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int) -> int:
-    """How many of the first `limit` rows hold no more than a page may, at least one; none of them is loaded."""
+    """Return the number of the first `limit` rows that fit into a page, at least one.
+
+    No row is loaded.
+    """
     weight = _weight(column)
     if weight is None:
         return limit
-    held = 0
+    total = 0
     for count, (weight_of_row,) in enumerate(session.execute(ordered.with_only_columns(weight).limit(limit))):
-        held += weight_of_row
-        if held > MAX_PAGE_BYTES and count:
+        total += weight_of_row
+        if total > MAX_PAGE_BYTES and count:
             return count
     return limit
 
 
 def _weight(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
-    """The bytes of a row in columns of any length (JSON is stored as ASCII); None for a table without such."""
+    """Return the SQL expression for the bytes of a row in columns of variable length.
+
+    Return None if there are none. JSON is stored as ASCII, so its characters are its bytes.
+    """
     sizes = [
         func.coalesce(func.length(cast(one, Text)), 0)
         for one in column.class_.__table__.columns
@@ -141,6 +154,7 @@ def _weight(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
 
 
 def _check_limit(limit: int) -> None:
+    """Check that the limit is in its range."""
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid(
             f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]

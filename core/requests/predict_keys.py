@@ -1,9 +1,9 @@
-"""Keys of scope `predict`: each asks one alias of one model, a few times a second, and so many images a day.
+"""Keys of scope `predict`: one alias of one model, a request rate, and images per day.
 
-Such a key may stand in a web page, where everybody reads it. So it ends by itself, and what it has taken is counted in
-the database: of all API processes together, and across their restarts. A bucket of requests is one time, that at which
-it will be full again (`free_at`, as in the generic cell rate algorithm); the images of a day are a number beside the
-day. One statement checks and takes both.
+Such a key may be part of a web page that everybody can read. It therefore expires, and its use is
+counted in the database, across all API processes and their restarts. A bucket of requests is stored
+as the time at which it will be full again (`free_at`, as in the generic cell rate algorithm). The
+images of a day are stored as a number beside the day. One statement checks and takes both.
 """
 
 import math
@@ -21,7 +21,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 
 BURST_S = 2.0
-"""Requests of so many seconds may come at once."""
+"""Size of the bucket: requests of this many seconds may come at once."""
 DAY_S = 86_400
 REQUESTS_PER_S = 5.0
 MOST_REQUESTS_PER_S = 100.0
@@ -29,18 +29,18 @@ LEAST_REQUESTS_PER_S = 0.01
 IMAGES_PER_DAY = 1000
 MOST_IMAGES_PER_DAY = 1_000_000
 MOST_DAYS = 366
-"""A key ends after so many days at the latest."""
+"""Maximum lifetime of a key in days."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Limits that a new key of scope predict is to have.
+    """Requested model, alias and limits of a new key of scope predict.
 
     Attributes:
         model: id or name.
-        alias: such as production; never the number of a version.
-        requests_per_s: that it may make; None: `REQUESTS_PER_S`.
-        images_per_day: that it may send from midnight to midnight (UTC); None: `IMAGES_PER_DAY`.
+        alias: an alias such as production; never a version number.
+        requests_per_s: allowed requests per second; None for `REQUESTS_PER_S`.
+        images_per_day: allowed images from midnight to midnight (UTC); None for `IMAGES_PER_DAY`.
     """
 
     model: str | None = None
@@ -53,18 +53,19 @@ NOTHING = Wanted()
 
 
 def check(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
-    """Refuse what a key of a scope cannot have.
+    """Check the requested settings of a new key.
 
     Raises:
-        Invalid: one of another scope that names a model, an alias or a limit; or one of scope predict that names no
-            model, no alias or no expiry, one that is too late, or a limit out of its range.
+        Invalid: a key of another scope names a model, an alias or a limit; or a key of scope
+            predict lacks a model, an alias or an expiry, expires too late, or has a limit out of
+            range.
     """
     if scope != "predict":
-        given = [name for name, value in vars(wanted).items() if value is not None]
-        if given:
-            detail = f"{', '.join(given)}: only a key of scope predict has these, not one of {scope}."
+        field_names = [name for name, value in vars(wanted).items() if value is not None]
+        if field_names:
+            detail = f"{', '.join(field_names)}: only a key of scope predict has these, not one of {scope}."
             raise Invalid(
-                detail, fields=[{"field": name, "message": "only of scope predict"} for name in given]
+                detail, fields=[{"field": name, "message": "only of scope predict"} for name in field_names]
             )
         return
     missing = [name for name in ("model", "alias") if not getattr(wanted, name)]
@@ -91,23 +92,24 @@ def check(scope: str, wanted: Wanted, expires: float | None, now: float) -> None
 
 
 def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted) -> tuple[Owner, Model]:
-    """The model that a new key is to ask, and its owner, whose the key will be.
+    """Return the model that a new key is for, and its owner, who will also own the key.
 
     Args:
-        owner: name of the owner among whose models a name is looked up; None: as `find_model` does it.
+        owner: name of the owner whose models are searched by name; None to search like
+            `find_model`.
 
     Raises:
         Invalid: there is no such owner, model or alias.
-        NameAmbiguous: several owners have a model of that name, and none is named.
+        NameAmbiguous: several owners have a model of that name, and no owner is given.
     """
     assert wanted.model is not None and wanted.alias is not None
     if owner is not None:
-        found = session.scalars(select(Owner).where(Owner.name == owner)).first()
-        if found is None:
+        owner_row = session.scalars(select(Owner).where(Owner.name == owner)).first()
+        if owner_row is None:
             raise _invalid(
                 f"There is no owner {owner!r}, so it has no model to ask.", "owner", "no such owner"
             )
-        actor = Actor(found.id, None, "read")
+        actor = Actor(owner_row.id, None, "read")
     try:
         model = find_model(session, actor, wanted.model)
     except NotFound as error:
@@ -122,7 +124,7 @@ def find_bound(session: Session, actor: Actor, owner: str | None, wanted: Wanted
 
 
 def bind(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
-    """Write down what a new key asks."""
+    """Add the row that binds a new key to its model, alias and limits."""
     row = PredictKey(
         key_id=key.id,
         model_id=model.id,
@@ -138,14 +140,18 @@ def bind(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey
 
 
 def bounds(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
-    """By their ids, what those of some keys are bound to that are of scope predict."""
+    """Return the bindings of those keys that are of scope predict, by key id."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
     return {row.PredictKey.key_id: shown(row.PredictKey, row.name, now) for row in rows}
 
 
 def shown(row: PredictKey, model: str, now: float) -> KeyBound:
-    """Return what a key is bound to, as answers show it; `model`: the model's name."""
+    """Return the binding of a key as responses show it.
+
+    Args:
+        model: name of the model.
+    """
     return {
         "model": model,
         "model_id": row.model_id,
@@ -157,15 +163,21 @@ def shown(row: PredictKey, model: str, now: float) -> KeyBound:
 
 
 def follow_name(session: Session, goes: Model, comes: Model) -> None:
-    """Let the keys of a model ask the one that takes its name: pages that name it go on."""
+    """Move the keys of a model to the model that takes over its name, so that pages keep working.
+
+    Args:
+        goes: model that loses the name.
+        comes: model that gets the name.
+    """
     session.execute(update(PredictKey).where(PredictKey.model_id == goes.id).values(model_id=comes.id))
 
 
 def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
-    """Take images of a key's day, and a request of its bucket where one begins.
+    """Take images from a key's daily number, and one request from its bucket if a request begins.
 
     Raises:
-        TooManyRequests: there are not so many left; nothing was taken, and `retry_after_s` says when there are.
+        TooManyRequests: the limit is reached; nothing was taken, and `retry_after_s` says when to
+            try again.
     """
     with db.write() as session:
         now = db.now(session)
@@ -177,7 +189,7 @@ def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
         values = {"day": day, "images": sent + images}
         if is_request:
             each = 1.0 / PredictKey.requests_per_s
-            # More than a full bucket can be: the clock was set back.
+            # Later than a full bucket allows: the clock was set back.
             is_stale = PredictKey.free_at > now + BURST_S + each
             fits = PredictKey.free_at <= case((each < BURST_S, now + BURST_S - each), else_=now)
             statement = statement.where(or_(is_stale, fits))
@@ -190,7 +202,7 @@ def take(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
 
 
 def _refusal(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
-    """Return the error that says why a key gets no more for now."""
+    """Return the error that names the limit that a key has reached."""
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:
         return TooManyRequests(

@@ -1,4 +1,4 @@
-"""What the predict helper needs to know of a version: its manifest and where its weights lie."""
+"""Versions for the predict helper: manifest, and paths of the weights."""
 
 import json
 import threading
@@ -25,14 +25,22 @@ from core.store.blobs import Blobs
 
 KEPT_VERSIONS = 64
 KEPT_MANIFEST_BYTES = 256 << 10
-"""A larger manifest is read again for each request."""
+"""Manifests larger than this many bytes are not cached, and are read again for each request."""
 NUMBER_DIGITS = 18
 
 
 @dataclass(frozen=True)
 class Predictable:
-    """A version that can answer: `id`, `number`, its manifest, also as JSON, and (name, sha256) of its parts; how it
-    keeps what its model promises of sure answers."""
+    """A version that can predict.
+
+    Attributes:
+        id: id of the version.
+        number: number of the version.
+        manifest: its manifest.
+        manifest_json: the manifest as JSON.
+        parts: pairs of name and SHA-256 of its parts.
+        sure: threshold of confident predictions, if the model promises any.
+    """
 
     id: str
     number: int
@@ -42,28 +50,28 @@ class Predictable:
     sure: SureOut | None = None
 
     def paths(self, blobs: Blobs) -> dict[str, str]:
-        """Part name to a local, verified file.
+        """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: as `Blobs.fetch`.
+            StoreCorrupt, Unavailable: see `Blobs.fetch`.
         """
         return {name: str(blobs.fetch(sha256)) for name, sha256 in self.parts}
 
     def classes(self, task: int | None) -> int:
-        """How many classes it tells apart, or its head of a task does."""
-        own = None if task is None else self.manifest.head_of(task)
-        return len(own.classes if own is not None else self.manifest.classes or [])
+        """Return the number of classes that the version, or its head of a task, tells apart."""
+        head = None if task is None else self.manifest.head_of(task)
+        return len(head.classes if head is not None else self.manifest.classes or [])
 
 
 def predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
-    """The version to predict with, after checking that the question makes sense.
+    """Return the version to predict with, after checking that it can answer the request.
 
     Args:
-        task: task number; needed in the task scenario, refused elsewhere.
+        task: task number; required in the task scenario, refused elsewhere.
 
     Raises:
-        NotFound: no such model or version.
-        Invalid: `task` is missing, unknown to the version, or given where no task is named.
+        NotFound: there is no such model or version.
+        Invalid: `task` is missing, unknown to the version, or given in another scenario.
         WrongState: the version knows no classes yet.
         StoreCorrupt: a part is known to be damaged.
     """
@@ -83,10 +91,10 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
 
 
 class AskedVersions:
-    """Versions that were asked lately. Their manifests and parts never change, and are kept in memory.
+    """Cache of recently used versions; their manifests and parts never change.
 
-    Each request still asks the database which version is meant, and whether it is there: in one statement. Whatever
-    that does not answer, such as why there is no such version, `predictable` does. Safe for threads.
+    Each request still asks the database, in one statement, for the version's id. Where that finds
+    nothing, `predictable` does the whole look-up and raises the error. Safe for threads.
     """
 
     def __init__(self, db: Database) -> None:
@@ -95,22 +103,23 @@ class AskedVersions:
         self._lock = threading.Lock()
 
     def find(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
-        """The version to predict with. Args and raises: as `predictable`."""
+        """Return the version to predict with; arguments and errors are those of `predictable`."""
         with self._db.read() as session:
-            asked = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
+            parameters = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
             query = _query(is_id(model, "mdl"), _naming(version))
-            row = session.connection().execute(query, asked).first()
+            row = session.connection().execute(query, parameters).first()
         if row is not None:
             with self._lock:
-                kept = self._kept.get(row.id)
-                if kept is not None:
-                    self._kept.move_to_end(kept.id)
-            if kept is not None:
-                _check_task(kept.manifest, row.scenario, kept.number, task)
-                return kept
+                cached = self._kept.get(row.id)
+                if cached is not None:
+                    self._kept.move_to_end(cached.id)
+            if cached is not None:
+                _check_task(cached.manifest, row.scenario, cached.number, task)
+                return cached
         return self._keep(predictable(self._db, actor, model, version, task))
 
     def _keep(self, found: Predictable) -> Predictable:
+        """Cache a version, unless its manifest is large or confident predictions are promised."""
         if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
                 self._kept[found.id] = found
@@ -120,13 +129,17 @@ class AskedVersions:
 
 
 def explained(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:
-    """The error about a stored object in the words of the version that was asked."""
+    """Return the error about a stored object, explained for the version that was asked."""
     with db.read() as session:
         return damage.explained(session, session.get_one(Version, found.id).model_id, error)
 
 
 def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
-    """Raises Invalid, WrongState: as `predictable`."""
+    """Check that the task is given where it is needed.
+
+    Raises:
+        Invalid, WrongState: see `predictable`.
+    """
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
         if not tasks:
@@ -149,7 +162,7 @@ Naming = Literal["number", "latest", "alias"]
 
 
 def _parse_version(version: str) -> int | str:
-    """Its number, where it is named by one as `find_version` reads it."""
+    """Return the version number, if `find_version` would read the text as one, else the text."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     return int(version) if is_number and str(int(version)) == version else version
 
@@ -162,15 +175,20 @@ def _naming(version: str) -> Naming:
 
 @cache
 def _query(by_id: bool, naming: Naming) -> Select[str, str]:
-    """The id of a version of the caller's own, where nothing else is to be looked up: no object is damaged, and the
-    model promises nothing of sure answers."""
+    """Return the statement that finds a version of the caller's own by its usual names.
+
+    It finds nothing if an object is damaged or the model promises confident predictions, since
+    those need further look-ups.
+    """
     number: ColumnElement[bool]
     if naming == "number":
         number = Version.number == bindparam("version")
     elif naming == "latest":
-        other = aliased(Version)
-        newest = select(other.number).where(other.model_id == Model.id, other.status == "published")
-        newest = newest.order_by(other.number.desc()).limit(1).correlate(Model)
+        candidate = aliased(Version)
+        newest = select(candidate.number).where(
+            candidate.model_id == Model.id, candidate.status == "published"
+        )
+        newest = newest.order_by(candidate.number.desc()).limit(1).correlate(Model)
         number = Version.number == newest.scalar_subquery()
     else:
         named = select(Alias.version).where(Alias.model_id == Model.id, Alias.name == bindparam("version"))
@@ -192,5 +210,5 @@ def _without_classes(number: int) -> WrongState:
 
 
 def _wrong_task(text: str, tasks: list[int]) -> Invalid:
-    known = ", ".join(map(str, tasks[:50]))
-    return Invalid(f"{text} ({known}).", fields=[{"field": "task", "message": f"one of {known}"}])
+    task_list = ", ".join(map(str, tasks[:50]))
+    return Invalid(f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}])

@@ -1,7 +1,6 @@
-"""Models that begin with pretrained weights: made at once where the weights are stored, else with a job that
-brings them.
+"""Models that begin with pretrained weights, which a job fetches if they are not stored.
 
-Only names of the catalogue lead to the Hub, never an address that somebody sends.
+Only names of the catalogue lead to the Hub, never an address that a client sends.
 """
 
 import json
@@ -40,8 +39,14 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """What the service allows. hub: whether it asks the Hub; bytes and unfinished jobs of an owner, 0: no
-    limit; photos: whether a model that names nothing starts from the base for photos."""
+    """Terms of the service for pretrained weights.
+
+    Attributes:
+        hub: True if the service may fetch from the Hub.
+        max_owner_bytes: maximum stored bytes of an owner; 0 for no limit.
+        max_open_jobs: maximum unfinished jobs of an owner; 0 for no limit.
+        photos: True if a model that names no base starts from the base for photos.
+    """
 
     hub: bool = True
     max_owner_bytes: int = 0
@@ -50,7 +55,7 @@ class Terms:
 
     @staticmethod
     def of(settings: Settings) -> "Terms":
-        """Those of the settings."""
+        """Return the terms that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
         return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
 
@@ -59,11 +64,11 @@ ANY = Terms()
 
 
 def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase) -> Pretrained:
-    """Return the weights that an architecture is named by, or those of the ImageNet base.
+    """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
     Raises:
-        Invalid: it is no architecture of timm, or there are no weights of its name; or the ImageNet base has another
-            architecture or is not installed.
+        Invalid: the architecture is not one of timm, or there are no weights of its name; or the
+            ImageNet base has another architecture or is not installed.
     """
     if base == imagenet_base.NAME:
         return _of_imagenet(catalogue, architecture)
@@ -74,21 +79,22 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBa
             '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a '
             "base: POST /v1/bases."
         )
-    known = catalogue["pretrained"]
-    if name not in known:
-        near = did_you_mean(name, known)
+    pretrained_rows = catalogue["pretrained"]
+    if name not in pretrained_rows:
+        near = did_you_mean(name, pretrained_rows)
         raise _refused(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
-    found = pretrained_of(name, known[name])
-    if not found.repository:
+    weights = pretrained_of(name, pretrained_rows[name])
+    if not weights.repository:
         raise _refused(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
         )
-    return found
+    return weights
 
 
 def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+    """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
         message = (
             f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; the model has '
@@ -102,8 +108,11 @@ def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pret
 
 
 def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
-    """Refuse weights for which the owner has no room, by about their bytes. Raises: StorageFull,
-    BodyTooLarge."""
+    """Check that the owner has room for the weights, by their approximate bytes.
+
+    Raises:
+        StorageFull, BodyTooLarge: the owner has no room.
+    """
     quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
 
 
@@ -117,14 +126,16 @@ def begin(
     terms: Terms,
     now: float,
 ) -> None:
-    """Make version 0 of a new model, or the job that will; last in its transaction.
+    """Add version 0 of a new model, or the job that will make it.
+
+    Call this last in the transaction.
 
     Args:
-        recipe: the model's, resolved.
+        recipe: resolved recipe of the model.
 
     Raises:
-        Invalid: the weights are not stored, and the service does not ask the Hub.
-        StorageFull, TooManyRequests: the owner has no room for them.
+        Invalid: the weights are not stored, and the service does not use the Hub.
+        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     references.share(session)
     stored = session.get(Weights, weights.repository)
@@ -150,11 +161,14 @@ def begin(
 
 
 def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
-    """Bring the weights again after a failure or a cancel; whether there is something new to do.
+    """Run the job again that fetches the weights, after a failure or a cancellation.
+
+    Returns:
+        True if there is new work to do.
 
     Raises:
         WrongState: the weights are there, or the job is paused.
-        TooManyRequests: the owner has no room for one more open job.
+        TooManyRequests: the owner has no room for another open job.
     """
     if model.base_job is None:
         raise WrongState(f"Model {model.name} has its weights already.", extra={"state": str(job.state)})
@@ -162,7 +176,7 @@ def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs:
 
 
 def failed(session: Session, models: Sequence[Model]) -> dict[str, Job]:
-    """Model id → the job that ended without the weights of its base."""
+    """Return, by model id, the jobs that ended without fetching the weights of the base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:
         return {}
@@ -172,6 +186,7 @@ def failed(session: Session, models: Sequence[Model]) -> dict[str, Job]:
 
 
 def _by_hand(model: Model, weights: Pretrained) -> str:
+    """Return the instructions for uploading the weights by hand."""
     query = urlencode(
         {
             "architecture": json.dumps(model.architecture),

@@ -1,7 +1,7 @@
-"""The queue in figures, for monitoring: the same whichever API process is asked.
+"""Metrics of the queue for monitoring, the same from every API process.
 
-What is under way is counted at every question; it is little. Finished jobs and versions are many and change slowly:
-their counts may be `REMEMBER_S` seconds old.
+Jobs under way are few and are counted for each call. Finished jobs and versions are many and change
+slowly; their counts may be up to `REMEMBER_S` seconds old.
 """
 
 import time
@@ -23,11 +23,20 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 @dataclass(frozen=True)
 class QueueMetrics:
-    """`oldest_s`: how long the oldest job has waited for a worker, in seconds; 0 without one.
+    """Metrics of the queue.
 
-    Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked
-    as damaged now, and when its last whole pass ended, in seconds since 1970; 0 before. workers: how many report, by
-    (device, state), where state is up or lost.
+    Attributes:
+        jobs: number of jobs by state.
+        oldest_s: seconds that the oldest job has waited for a worker; 0 without such a job.
+        expired: running jobs whose lease has expired.
+        models: number of models.
+        versions: number of versions by status.
+        scrubbed_objects, scrubbed_bytes: objects and bytes hashed so far by the scrub
+        (`core.work.scrub`).
+        scrubbed_at: end of the scrub's last complete pass in seconds since 1970; 0 if there was
+            none.
+        damaged: objects that are marked as damaged now.
+        workers: number of reporting workers by (device, state); the state is up or lost.
     """
 
     jobs: dict[str, int]
@@ -44,7 +53,7 @@ class QueueMetrics:
 
 @dataclass(frozen=True)
 class _Past:
-    """What changes slowly, and when it was counted (monotonic seconds)."""
+    """Slowly changing counts, and the time in monotonic seconds at which they were made."""
 
     at: float
     jobs: dict[str, int]
@@ -53,11 +62,11 @@ class _Past:
 
 
 _past: dict[str, _Past] = {}
-"""By URL of the database."""
+"""Latest counts by URL of the database."""
 
 
 def queue_metrics(db: Database) -> QueueMetrics:
-    """Count jobs by state (every state named), waiting time, expired leases, models and versions."""
+    """Return the metrics of the queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)
         past = _past.get(db.url)
@@ -96,6 +105,7 @@ def queue_metrics(db: Database) -> QueueMetrics:
 
 
 def _counted(session: Session) -> _Past:
+    """Count finished jobs, models and versions."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
@@ -105,5 +115,6 @@ def _counted(session: Session) -> _Past:
 
 
 def _by_state(session: Session, states: list[str]) -> dict[str, int]:
+    """Count the jobs in these states."""
     query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
     return {state: count for state, count in session.execute(query)}

@@ -1,9 +1,10 @@
-"""The bytes that an owner may have in the store (`PERENNIAL_MAX_OWNER_BYTES`), and the open jobs.
+"""Limits on an owner's stored bytes (`PERENNIAL_MAX_OWNER_BYTES`) and open jobs.
 
-Both are asked before an upload is read, by its declared length, and again in the transaction that accepts it: there
-uploads that run side by side cannot exceed the limit together. A refusal rests on a sum that is at most `FRESH_S` old,
-and from after the last deletion, so that deleting helps at once. Versions that jobs publish and exports count, but are
-never refused: a full store costs nobody a version or a download.
+Both are checked before an upload is read, by its declared length. They are checked again in the
+transaction that accepts it, so that concurrent uploads cannot exceed the limit together. A refusal
+relies on a sum that is at most `FRESH_S` old and not older than the last deletion, so that deleting
+helps at once. Published versions and exports count but are never refused: a full store does not
+cost anyone a version or a download.
 """
 
 from sqlalchemy import func, select
@@ -20,14 +21,14 @@ RETRY_S = 60
 
 
 def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> None:
-    """Refuse an upload of `size` bytes (None: not known yet) for which the owner has no room.
+    """Check that the owner has room for an upload of `size` bytes (None if not known yet).
 
     Args:
-        limit: 0 means none.
+        limit: bytes allowed; 0 for no limit.
 
     Raises:
-        BodyTooLarge: it would not fit if the owner had nothing else.
-        StorageFull: it does not fit beside what the owner has.
+        BodyTooLarge: the upload alone exceeds the limit.
+        StorageFull: the upload does not fit beside the owner's stored bytes.
     """
     if not limit:
         return
@@ -44,7 +45,9 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
 
 
 def take(session: Session, owner_id: str, limit: int, size: int) -> None:
-    """Count an upload in the transaction that accepts it; last in it. `require_room` comes first.
+    """Count an upload in the transaction that accepts it.
+
+    Call `require_room` before the transaction, and this last in it.
 
     Raises:
         StorageFull: another upload took the room meanwhile.
@@ -56,35 +59,39 @@ def take(session: Session, owner_id: str, limit: int, size: int) -> None:
 
 
 def require_turn(session: Session, owner_id: str, limit: int) -> None:
-    """Refuse one more job of an owner who has `limit` unfinished ones.
+    """Check that an owner has fewer than `limit` unfinished jobs.
 
     Raises:
-        TooManyRequests: he has.
+        TooManyRequests: the owner has as many already.
     """
     if _open_jobs(session, owner_id) >= limit:
         raise _no_turn(limit)
 
 
 def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
-    """Refuse the job that this transaction has added, if it is one too many. Last in it: it locks the owner's row.
+    """Check that the job added by this transaction is not one too many for its owner.
+
+    Call this last in the transaction, since it locks the owner's row.
 
     Args:
-        limit: 0 means none.
-        is_locked: this transaction holds the owner's row already, since it has changed it.
+        limit: jobs allowed; 0 for no limit.
+        is_locked: True if this transaction already holds the owner's row because it has changed it.
 
     Raises:
-        TooManyRequests: jobs that were added side by side have taken the room.
+        TooManyRequests: concurrent requests have added jobs up to the limit.
     """
     if not limit:
         return
     if not is_locked:
-        # Weaker than FOR UPDATE, for which transactions that have added rows of this owner would deadlock.
+        # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
+        # deadlock.
         session.execute(select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True))
     if _open_jobs(session, owner_id) > limit:
         raise _no_turn(limit)
 
 
 def _open_jobs(session: Session, owner_id: str) -> int:
+    """Count the owner's unfinished jobs."""
     mine = select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
     return session.scalar(mine) or 0
 

@@ -1,7 +1,8 @@
-"""A model begins its way to a better base: a new model beside it, which learns what images are kept of.
+"""Begin a rebase: create a model on another base beside the old one, and learn the retained images.
 
-The new model is as the old one is but for its base. Tasks whose images are stored in the form that the new base reads
-are learned from the same blobs; the archives of all others must be sent again.
+The new model differs from the old one only in its base. Tasks whose images are stored in the form
+that the new base reads are learned from the same blobs; archives of all other tasks must be sent
+again.
 """
 
 import copy
@@ -53,7 +54,7 @@ MAX_NAME = 63
 
 @dataclass(frozen=True)
 class Asked:
-    """Fields of a request: the new base, and the name of the new model; None: the old one's with `-rebased`."""
+    """A request for a rebase: the new base, and the new name (None: the old with `-rebased`)."""
 
     base: ModelBase
     name: str | None = None
@@ -70,27 +71,29 @@ def begin(
     admission: Admission = ANY,
     terms: pretrained.Terms = pretrained.ANY,
 ) -> tuple[RebaseOut, list[str], bool]:
-    """Make the new model and let it learn what is kept, in one transaction.
+    """Create the new model and queue the learning of retained tasks, in one transaction.
 
     Returns:
-        The rebase, jobs to ring for, and whether it is a replay of an earlier answer.
+        The rebase, ids of jobs that workers must be notified of, and True if this replays an
+        earlier response.
 
     Raises:
-        NotFound: the caller sees no such model, or none that the base names.
-        Invalid: an unknown base, or the one that the model has; a name that no model may have.
+        NotFound: the caller sees no such model, or no model that the base names.
+        Invalid: the base is unknown or is the one that the model has, or the name is not allowed.
         WrongState: nothing is learned yet, or a rebase of the model is open.
         NameTaken: the owner has a model of this name.
-        JobTooLarge, StorageFull, TooManyRequests: there is no room for the new model, or for its jobs.
+        JobTooLarge, StorageFull, TooManyRequests: there is no room for the new model, or for its
+        jobs.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     with db.read() as session:
         old = find_model(session, actor, model)
         fields = _new_model(session, catalogue, actor, old, given)
         size = _bytes_of(old, _learned(session, old))
-    asked = _decoding_as_before(_asked(catalogue, fields, old, admission), old)
-    if size and asked.images.image == old.image:
+    requested = _decoding_as_before(_asked(catalogue, fields, old, admission), old)
+    if size and requested.images.image == old.image:
         quota.require_room(db, old.owner_id, terms.max_owner_bytes, size)
-    begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), asked, terms)
+    begins = find_weights(db, blobs, catalogue, replace(actor, owner_id=old.owner_id), requested, terms)
     try:
         with db.write() as session:
             references.share(session)
@@ -99,20 +102,21 @@ def begin(
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
             order = _Order(session, blobs, catalogue, actor, admission, terms, now)
-            answer, rung = _begun(
-                order, find_model(session, actor, old.id, lock=True), asked, fields, begins, given
+            response, job_ids = _begun(
+                order, find_model(session, actor, old.id, lock=True), requested, fields, begins, given
             )
-            location = {"Location": f"/v1/models/{answer['new']['id']}/rebase"}
-            idempotency.remember(session, actor, repeat, 201, location, answer, now)
-    except IntegrityError as error:  # another request was faster, with the name or with the idempotency key
+            location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
+            idempotency.remember(session, actor, repeat, 201, location, response, now)
+    # a concurrent request was first, with the name or with the idempotency key
+    except IntegrityError as error:
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise taken(asked.name) from None
-    return answer, rung, False
+        raise taken(requested.name) from None
+    return response, job_ids, False
 
 
 def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
-    """Find a name that no model of the owner has: `<stem>-<ending>`, with a number where that is taken."""
+    """Return an unused name `<stem>-<ending>`, with a number if that is taken."""
     number = 1
     while True:
         tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
@@ -124,7 +128,7 @@ def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
 
 @dataclass(frozen=True)
 class _Order:
-    """Who rebases, with what; `now`: seconds since the epoch."""
+    """Context of a rebase: session, caller and limits; `now` in seconds since 1970."""
 
     session: Session
     blobs: Blobs
@@ -136,6 +140,7 @@ class _Order:
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
+    """Check that the model has learned a batch and has no open rebase."""
     production = production_of(session, old)
     if production is None or not taught(production.manifest):
         raise WrongState(
@@ -153,7 +158,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
 
 
 def _new_model(session: Session, catalogue: Catalogue, actor: Actor, old: Model, given: Asked) -> NewModel:
-    """The request that would create the new model."""
+    """Return the request that would create the new model."""
     fields = cast(
         NewModel,
         {
@@ -178,17 +183,18 @@ def _new_model(session: Session, catalogue: Catalogue, actor: Actor, old: Model,
 
 
 def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> dict[str, object]:
-    """Base, architecture and image of the new model, as a request says them.
+    """Return base, architecture and image of the new model, as fields of a request.
 
     Raises:
-        Invalid: there is no such base, it is the one that the model has, or it says no architecture.
+        Invalid: the base does not exist, is the one that the model has, or determines no
+            architecture.
         NotFound: the caller sees no model that it names.
     """
-    found: dict[str, object]
+    fields: dict[str, object]
     if not isinstance(base, str):
         source = find_model(session, actor, base["model"])
         base = {"model": source.id, "version": base["version"]}
-        found = {"architecture": source.architecture, "image": dict(source.image)}
+        fields = {"architecture": source.architecture, "image": dict(source.image)}
     elif base in (start.RANDOM, PRETRAINED):
         raise _refused(
             f"{base!r} is no base to move to: it does not say which network. Name one of the package "
@@ -196,7 +202,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
             'version: {"model": "…", "version": 1}.'
         )
     elif base.startswith(packaged_base.PREFIX):
-        found = _of_package(old, base)
+        fields = _of_package(old, base)
     else:
         row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
         if row is None:
@@ -204,20 +210,21 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
                 f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}, and "
                 "GET /v1/bases has the uploaded ones."
             )
-        found = {"architecture": architecture_of(row.architecture), "image": dict(row.architecture["image"])}
+        fields = {"architecture": architecture_of(row.architecture), "image": dict(row.architecture["image"])}
     if base == old.base:
         raise _refused(f"{old.name!r} starts from this base already: name another one.")
-    return {"base": base, **found}
+    return {"base": base, **fields}
 
 
 def _of_package(old: Model, base: str) -> dict[str, object]:
+    """Return architecture and image of a packaged base."""
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
     if base == packaged_base.PACKAGED:
-        known = packaged_base.packaged()
+        packaged = packaged_base.packaged()
         return {
-            "architecture": known.architecture,
-            "image": {"size": known.size, "channels": old.image["channels"]},
+            "architecture": packaged.architecture,
+            "image": {"size": packaged.size, "channels": old.image["channels"]},
         }
     raise _refused(
         f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and {imagenet_base.NAME}."
@@ -225,22 +232,22 @@ def _of_package(old: Model, base: str) -> dict[str, object]:
 
 
 def _asked(catalogue: Catalogue, given: NewModel, old: Model, admission: Admission) -> AskedModel:
-    """The new model, checked; with the seed alone of the old recipe where the rest does not work on the new base."""
+    """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return asked_model(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
         seed = completed(catalogue, old.scenario, old.recipe).get("seed", 0)
-        found = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
-        method = found.resolved.recipe["method"]["name"]
+        checked = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
+        method = checked.resolved.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): the new model learns "
             f"by the default, {method}."
         )
-        return replace(found, notes=[*found.notes, note])
+        return replace(checked, notes=[*checked.notes, note])
 
 
 def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
-    """The new model with files decoded as in the old one: stored images of both are the same pixels."""
+    """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
     if "decoding" in old.image:
@@ -251,7 +258,11 @@ def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
 def _begun(
     order: _Order, old: Model, asked: AskedModel, fields: NewModel, begins: BeginsWith, given: Asked
 ) -> tuple[RebaseOut, list[str]]:
-    """Add the new model and its jobs; the answer, and the jobs to ring for. The old model's row is held."""
+    """Add the new model and its jobs; the caller holds the lock on the old model's row.
+
+    Returns:
+        The response, and ids of jobs that workers must be notified of.
+    """
     session, now = order.session, order.now
     _require_rebasable(session, old)
     if given.name is None:
@@ -264,22 +275,26 @@ def _begun(
     )
     new.rebased_from = old.id
     session.flush()
-    rung = [] if new.base_job is None else [new.base_job]
-    rung += _relearn(order, old, new, asked.resolved.recipe)
+    job_ids = [] if new.base_job is None else [new.base_job]
+    job_ids += _relearn(order, old, new, asked.resolved.recipe)
     session.flush()
-    answer = to_json(Comparison(make_plan(session, old, new), {}))
-    answer["warnings"] += new.warnings
-    return answer, rung
+    response = to_json(Comparison(make_plan(session, old, new), {}))
+    response["warnings"] += new.warnings
+    return response, job_ids
 
 
 def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
-    """Give the new model every task whose images are stored as it reads them; returns the jobs that learn them."""
+    """Queue every task for the new model whose images are stored in the form that it reads.
+
+    Returns:
+        Ids of the jobs that learn them.
+    """
     if old.image != new.image:
         return []
     session, now = order.session, order.now
-    kept = [task for task in _learned(session, old) if _is_stored(order.blobs, task)]
-    found = []
-    for task in kept:
+    stored_tasks = [task for task in _learned(session, old) if _is_stored(order.blobs, task)]
+    job_ids = []
+    for task in stored_tasks:
         twin = _twin(new, task, now)
         session.add(twin)
         session.flush()
@@ -291,17 +306,17 @@ def _relearn(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[s
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task {task.number}."
         )
         job_log.add(session, job.id, ("info", text), now)
-        found.append(job.id)
-    if found:
-        work = work_of(session, new, len(found))
+        job_ids.append(job.id)
+    if job_ids:
+        work = work_of(session, new, len(job_ids))
         order.admission.check_job(order.catalogue, new.architecture, new.image, recipe, work)
-        quota.take(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, kept))
+        quota.take(session, new.owner_id, order.terms.max_owner_bytes, _bytes_of(old, stored_tasks))
         quota.take_turn(session, new.owner_id, order.terms.max_open_jobs)
-    return found
+    return job_ids
 
 
 def _learned(session: Session, old: Model) -> list[Task]:
-    """Find the tasks of production both of whose parts are kept."""
+    """Return production's tasks whose training and held-out images are both retained."""
     production = production_of(session, old)
     numbers = [] if production is None else taught(production.manifest)
     query = select(Task).where(
@@ -314,20 +329,20 @@ def _learned(session: Session, old: Model) -> list[Task]:
 
 
 def _is_stored(blobs: Blobs, task: Task) -> bool:
-    """Return whether all files of a task are stored; the caller holds the lock on references."""
+    """Return True if all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256)
     return all(blobs.has(part) for part in parts if part is not None)
 
 
 def _bytes_of(model: Model, tasks: Sequence[Task]) -> int:
-    """Sum up what the files of tasks take, as usage counts them."""
+    """Return the bytes of the files of tasks, as usage counts them."""
     pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
 
 
 def _twin(new: Model, task: Task, now: float) -> Task:
-    """The same batch as the next task of the new model, by the same blobs."""
+    """Return the same batch as the next task of the new model, with the same blobs."""
     number = new.next_task
     new.next_task += 1
     return Task(

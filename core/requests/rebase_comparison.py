@@ -1,7 +1,7 @@
-"""Two models on the same held-out images: what the one that is to replace the other gets wrong and right.
+"""Comparison of the old and the new model of a rebase on the same held-out images.
 
-`core.requests.rebase_plan` decides in the database what is compared; the answers of both are read here, and belong
-where an API process does its heavy work.
+`core.requests.rebase_plan` decides with the database what is compared. The predictions of both are
+read here, so these functions run where an API process does its heavy work.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,10 @@ _OTHER_IMAGES = "Other images are held out in the new model, so that answers to 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan with what was read of it: flips by number of task, and the tasks that turned out to be other images."""
+    """A plan with the flips by task number.
+
+    Tasks whose images turned out to differ are marked in the plan.
+    """
 
     plan: Plan
     flips: dict[int, Flips]
@@ -45,13 +48,15 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
-        StoreCorrupt: a file is missing or damaged; it says which, and what to do.
+        StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
     return to_json(compare(db, blobs, actor, model))
 
 
 def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
-    """Compare both models by the counts of the database alone; None where the model is in no rebase.
+    """Compare both models by the counts in the database alone.
+
+    Return None if the model is in no rebase.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -62,18 +67,22 @@ def look(db: Database, actor: Actor, model: str) -> RebaseOut | None:
 
 
 def compare(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
-    """Compare both models, image by image where the answers of both are kept. Raises as `read`."""
+    """Compare both models, image by image where predictions of both are stored.
+
+    For errors see `read`.
+    """
     while True:
         plan = _plan(db, actor, model)
         try:
             return _with_files(db, actor, plan, lambda plan=plan: _read(blobs, plan))  # type: ignore[misc]
         except StoreCorrupt:
             if _plan(db, actor, model) == plan:
-                raise  # else data was deleted between rows and files
+                # otherwise data was deleted between rows and files: try again with the new plan
+                raise
 
 
 def to_json(found: Comparison) -> RebaseOut:
-    """Show a comparison in the contract's shape."""
+    """Return a comparison in the contract's form."""
     plan = found.plan
     tasks = [_task(task, found.flips.get(task.number)) for task in plan.tasks]
     total = sum(found.flips.values(), Flips())
@@ -104,7 +113,10 @@ def _plan(db: Database, actor: Actor, model: str) -> Plan:
 
 
 def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
-    """Return what `use` makes of the files of both models; damage is explained by the model that has it."""
+    """Return the result of `use`.
+
+    Damage of a file is explained for the model that it belongs to.
+    """
     if plan.old["deleted"]:
         return use()
     with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):
@@ -112,47 +124,47 @@ def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made])
 
 
 def _read(blobs: Blobs, plan: Plan) -> Comparison:
-    found: dict[int, Flips] = {}
+    flips_by_task: dict[int, Flips] = {}
     tasks: list[PlannedTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
             continue
-        why, counted = _compared(blobs, task.old, task.new)
-        if counted is None:
-            tasks.append(replace(task, detail=why, missing=why, by_image=False))
+        reason, task_flips = _compared(blobs, task.old, task.new)
+        if task_flips is None:
+            tasks.append(replace(task, detail=reason, missing=reason, by_image=False))
             continue
         tasks.append(task)
-        found[task.number] = counted
-    return Comparison(replace(plan, tasks=tasks), found)
+        flips_by_task[task.number] = task_flips
+    return Comparison(replace(plan, tasks=tasks), flips_by_task)
 
 
 def _compared(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
-    """Flips on the same images; None with the reason where the rows are not the same images."""
-    (truth, right), (other_truth, other_right) = (_said(blobs, side) for side in (old, new))
-    if len(truth) != len(other_truth) or not np.array_equal(truth, other_truth):
+    """Count the flips on the same images; return None with the reason if the images differ."""
+    (truth, correct), (new_truth, new_correct) = (_said(blobs, side) for side in (old, new))
+    if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
         return _OTHER_LABELS, None
     if old.traces is not None and new.traces is not None and _paths(blobs, old) != _paths(blobs, new):
         return _OTHER_IMAGES, None
-    return "", flips.count(right, other_right)
+    return "", flips.count(correct, new_correct)
 
 
 def _said(blobs: Blobs, side: Measured) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
-    """True labels of the held-out images, and which of them the version answered right."""
+    """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.answers is not None, "it is compared image by image"
     path = blobs.fetch(side.answers)
     rows = np.array(side.rows, np.str_)
     ranked = open_ranked_answers(path, side.place)
     if ranked is not None:
-        answers, truth = ranked.rows, _labels(rows, ranked.targets, side)
-    else:  # stored by an older release, which kept no true rows beside the answers
+        predicted, truth = ranked.rows, _labels(rows, ranked.targets, side)
+    else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
-        answers, _ = open_answers(path, side.place)
+        predicted, _ = open_answers(path, side.place)
         _, numbers = open_dataset(blobs.fetch(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
-        if len(truth) != len(answers):
-            raise _corrupt(side, f"has {len(answers)} answers to {len(truth)} images")
-    return truth, _labels(rows, answers, side) == truth
+        if len(truth) != len(predicted):
+            raise _corrupt(side, f"has {len(predicted)} answers to {len(truth)} images")
+    return truth, _labels(rows, predicted, side) == truth
 
 
 def _labels(rows: npt.NDArray[np.str_], found: npt.NDArray[np.int32], side: Measured) -> npt.NDArray[np.str_]:
@@ -167,7 +179,7 @@ def _corrupt(side: Measured, what: str) -> StoreCorrupt:
 
 
 def _paths(blobs: Blobs, side: Measured) -> list[str]:
-    """Paths of the held-out images in their archive, in the order of the dataset."""
+    """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
         traces = read_traces(blobs.fetch(side.traces))
@@ -177,6 +189,7 @@ def _paths(blobs: Blobs, side: Measured) -> list[str]:
 
 
 def _task(task: PlannedTask, found: Flips | None) -> RebaseTask:
+    """Return the entry of a task."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
         "task": task.number,
@@ -201,6 +214,7 @@ def _share_of(measured: Measured | None) -> Share | None:
 
 
 def _share(correct: int, total: int) -> Share | None:
+    """Return the share of correct predictions with its confidence interval; None without images."""
     interval = flips.wilson(correct, total)
     if interval is None:
         return None
@@ -208,6 +222,7 @@ def _share(correct: int, total: int) -> Share | None:
 
 
 def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
+    """Say what to do next."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
         return (
@@ -223,16 +238,17 @@ def _next(plan: Plan, missing: list[RebaseMissing]) -> str:
 
 
 def _warnings(plan: Plan, total: Flips) -> list[str]:
-    found = []
+    """Return the warnings about a rebase."""
+    warnings = []
     if total.negative > total.positive and flips.mcnemar(total.negative, total.positive) < 0.05:
-        found.append(
+        warnings.append(
             f"{plan.new['name']} is significantly worse: of {total.n} images it gets {total.negative} wrong that "
             f"{plan.old['name']} gets right, and {total.positive} the other way round."
         )
-    found += plan.notes
+    warnings += plan.notes
     if plan.finished_at is None:
-        found.append(
+        warnings.append(
             f"Clients that name {plan.old['name']} by its name get the new model once production moves; those that use "
             f"the id {plan.old['id']} must change it to {plan.new['id']}."
         )
-    return found
+    return warnings

@@ -1,6 +1,7 @@
-"""Production moves to the new model: it takes the old one's name, which is how clients ask for it; and back.
+"""Finish a rebase, or undo it: the new model takes the old one's name, by which clients ask for it.
 
-Both models are compared before, and what was compared is what stands there when the names move.
+Both models are compared first, and the names move only if the compared versions are still in
+production.
 """
 
 from dataclasses import replace
@@ -40,40 +41,46 @@ def finish(
     *,
     seen: tuple[int, int] | None = None,
 ) -> RebaseOut:
-    """Give the new model the old one's name; asked of the old model after that, give the name back to it.
+    """Give the new model the old one's name.
+
+    Called with the old model afterwards, give the name back.
 
     Args:
-        reason: why, for the audit trail.
-        missing: what happens where tasks have not arrived or are not measured.
-        seen: the versions in production of the old and the new model on the page that a person decided by.
+        reason: reason for the audit trail.
+        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
+        seen: versions in production of the old and the new model on the page on which a person
+            decided.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
-        WrongState: something is missing (`extra["missing"]`), production has moved meanwhile, or is there already.
-        NameTaken, StoreCorrupt: another model has the name by now; a file that is compared is damaged.
+        WrongState: something is missing (`extra["missing"]`), production has moved meanwhile, or
+            the model is in place already.
+        NameTaken: another model has the name by now.
+        StoreCorrupt: a compared file is damaged.
     """
-    found = compare(db, blobs, actor, model)
+    comparison = compare(db, blobs, actor, model)
     try:
         with db.write() as session:
             old, new = _locked(session, actor, model)
             plan = make_plan(session, old, new)
-            _require_compared(found.plan, plan, seen)
+            _require_compared(comparison.plan, plan, seen)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
                 _require_back(is_old, old, new)
             else:
-                _require_ready(is_old, old, new, found, missing)
-            return _moved(session, db, actor, (old, new), found, reason, is_back=is_back)
-    except IntegrityError:  # another request has just given the name of the old model to one more
+                _require_ready(is_old, old, new, comparison, missing)
+            return _moved(session, db, actor, (old, new), comparison, reason, is_back=is_back)
+    # a concurrent request has just given the old model's name to another model
+    except IntegrityError:
         raise WrongState(
             "Another model has taken one of the names meanwhile. Nothing was changed: try again.",
-            extra={"state": "open" if found.plan.finished_at is None else "finished"},
+            extra={"state": "open" if comparison.plan.finished_at is None else "finished"},
         ) from None
 
 
 def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """Both rows, held, in the order of their ids: two requests do not wait for each other."""
+    """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
     query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
@@ -82,11 +89,11 @@ def _locked(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
 
 
 def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
-    """Refuse where other versions are in production than were compared or seen, or other tasks have arrived."""
-    compared, there = ((one.old, one.new, one.finished_at) for one in (before, now))
+    """Check that the compared versions and tasks are still current, and those the person saw."""
+    compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
     versions = (now.old["version"], now.new["version"])
-    if compared != there or arrived[0] != arrived[1] or seen not in (None, versions):
+    if compared != current or arrived[0] != arrived[1] or seen not in (None, versions):
         raise WrongState(
             "Production of one of the models has moved while they were compared. Nothing was changed: look at the "
             f"comparison again (GET /v1/models/{now.new['id']}/rebase), and then decide.",
@@ -95,26 +102,28 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
 
 
 def _require_ready(is_old: bool, old: Model, new: Model, found: Comparison, missing: Missing) -> None:
+    """Check that the new model can take over."""
     if is_old:
         raise WrongState(
             f"{old.name!r} is the old model. Production moves with POST /v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    shown = to_json(found)
-    if shown["new"]["version"] in (None, 0):
+    reply = to_json(found)
+    if reply["new"]["version"] in (None, 0):
         raise WrongState(
-            f"{new.name!r} has nothing in production that could answer. {shown['next']}",
-            extra={"state": "open", "missing": shown["missing"]},
+            f"{new.name!r} has nothing in production that could answer. {reply['next']}",
+            extra={"state": "open", "missing": reply["missing"]},
         )
-    if shown["missing"] and missing == "refuse":
+    if reply["missing"] and missing == "refuse":
         raise WrongState(
-            f"{new.name!r} cannot take the place of {old.name!r} yet: {shown['next']} To move production all the same, "
+            f"{new.name!r} cannot take the place of {old.name!r} yet: {reply['next']} To move production all the same, "
             'send {"missing": "allow"}.',
-            extra={"state": "open", "missing": shown["missing"]},
+            extra={"state": "open", "missing": reply["missing"]},
         )
 
 
 def _require_back(is_old: bool, old: Model, new: Model) -> None:
+    """Check that the call names the old model, which is needed to undo a rebase."""
     if not is_old:
         raise WrongState(
             f"{new.name!r} stands in the place of {old.name!r} already. POST /v1/models/{old.name}/rebase/finish puts "
@@ -133,11 +142,11 @@ def _moved(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names and say so; the answer is what was compared, with both models as they are now."""
+    """Swap the names and record it; return the comparison with both models as they are now."""
     old, new = pair
     now = db.now(session)
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
-    name, before = goes.name, comes.name
+    name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
         goes.name = free_name(session, goes.owner_id, name, ending)
         session.flush()
@@ -155,7 +164,7 @@ def _moved(
         "model": goes.id,
         "version": side["version"] or 0,
         "reason": reason,
-        "former_name": before,
+        "former_name": former_name,
     }
     record(session, actor, "model.finish-rebase", comes.id, data, now=now, model=comes.id)
     moved: AliasMoved = {"alias": PRODUCTION, "version": side["version"], "previous": None, "cause": "rebase"}

@@ -1,6 +1,7 @@
-"""Tasks of a model that have arrived in the one that is to replace it: a task has if its archive is a task there too.
+"""Tasks of a model that have arrived in its rebased successor.
 
-All of it is asked of the database; `core.requests.rebase_comparison` reads what both answered image by image.
+A task has arrived if its archive is a task there too. Everything here comes from the database;
+`core.requests.rebase_comparison` compares predictions image by image.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,14 +26,15 @@ _UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
 
 @dataclass(frozen=True)
 class Measured:
-    """A task's held-out part as one version in production answered it.
+    """A task's held-out images as measured for one version in production.
 
     Attributes:
-        correct, total: images.
-        per_class: label → right answers and images.
-        answers, held_out, traces: digests of blobs; None: not kept.
-        place: of the answers in their blob.
-        rows: labels of the rows that answers name; labels: those of the dataset's numbers.
+        correct, total: numbers of images.
+        per_class: correct predictions and images by label.
+        answers, held_out, traces: digests of blobs; None if not retained.
+        place: place of the predictions in their blob.
+        rows: labels of the rows that predictions name.
+        labels: labels of the dataset's numbers.
     """
 
     correct: int
@@ -48,15 +50,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """A task of the old model's production, and what became of it in the new model.
+    """A task of the old model's production, and its state in the new model.
 
     Attributes:
-        images: that it has, of both parts; duplicates: how equal ones were treated.
-        new_task: its number there; arrived: whether production there was taught it.
-        old, new: what both answer on its held-out images; None: not measured.
-        missing: what is still to be done before production can move; "": nothing.
-        detail: why it is not compared, or not image by image; "": it is.
-        by_image: whether the answers of both can be compared image by image.
+        images: number of its images in both parts.
+        duplicates: policy for equal images.
+        new_task: its number in the new model.
+        arrived: True if production of the new model was taught it.
+        old, new: measurements of both models on its held-out images; None if not measured.
+        missing: step that is left before production can move; "" if none.
+        detail: reason why it is not compared, or not image by image; "" if it is.
+        by_image: True if the predictions of both can be compared image by image.
     """
 
     number: int
@@ -81,9 +85,9 @@ class Plan:
     """Both models as they are now, and each task.
 
     Attributes:
-        waiting: sentences about what else is missing.
-        notes: sentences about what clients meet once production has moved, and about what makes figures less than they
-            seem.
+        waiting: sentences about other things that are missing.
+        notes: sentences about effects on clients once production has moved, and about figures that
+            look better than they are.
     """
 
     old: RebaseSide
@@ -100,26 +104,31 @@ class Plan:
 
 
 def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """Find the old and the new model of the rebase that a model belongs to, whichever of both it is.
+    """Return the old and the new model of the rebase that a model belongs to, as either of the two.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
     """
     row = find_model(session, actor, model)
-    found = search_rebase(session, row)
-    if found is None:
+    pair = search_rebase(session, row)
+    if pair is None:
         raise NotFound(
             f"Model {row.name!r} is not on its way to another base. "
             f"Begin that with POST /v1/models/{row.name}/rebase."
         )
-    return found
+    return pair
 
 
 def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
-    """Find both models of a model's rebase, the old one first: of several the open one, else the newest."""
-    made = list(session.scalars(select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc())))
-    under_way = [one for one in made if one.deleted_at is None and one.rebased_at is None]
-    finished = [one for one in made if one.rebased_at is not None]
+    """Return both models of a model's rebase, the old one first, or None.
+
+    Of several rebases the open one is returned, else the newest.
+    """
+    successors = list(
+        session.scalars(select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc()))
+    )
+    under_way = [one for one in successors if one.deleted_at is None and one.rebased_at is None]
+    finished = [one for one in successors if one.rebased_at is not None]
     if row.rebased_from is not None and (row.rebased_at is None or not under_way):
         return session.get_one(Model, row.rebased_from), row
     after = [*under_way, *finished]
@@ -127,7 +136,7 @@ def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
 
 
 def open_rebase_of(session: Session, old: Model) -> Model | None:
-    """The new model of a rebase that is not finished; None: there is none."""
+    """Return the new model of an open rebase, or None."""
     query = select(Model).where(
         Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
     )
@@ -135,32 +144,32 @@ def open_rebase_of(session: Session, old: Model) -> Model | None:
 
 
 def production_of(session: Session, model: Model) -> Version | None:
-    """The version in production; None while the base is fetched."""
+    """Return the version in production, or None while the base is fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
     return None if alias is None else version_of(session, model, alias.version)
 
 
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
-    """Say what of the old model's production has arrived in the new one, in a fixed number of queries."""
+    """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = production_of(session, old), production_of(session, new)
     sides = (_side(old, old_version), _side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
     tasks = _tasks(session, old, _taught(old_version))
-    there = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
-    where = standings(session, new.id, list(there.values()))
+    twins = _newest_by_archive(session, new, {task.sha256 for task in tasks}, _taught(new_version))
+    where = standings(session, new.id, list(twins.values()))
     cells = (_cells(session, old, old_version), _cells(session, new, new_version))
-    known = set(_taught(new_version))
+    taught_tasks = set(_taught(new_version))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
-        twin = there.get(task.sha256)
+        twin = twins.get(task.sha256)
         measured = (
             _measured(old, old_version, task, cells[0]),
             None if twin is None else _measured(new, new_version, twin, cells[1]),
         )
-        one = _planned(old, new, task, twin, where, known, measured, first.get(task.sha256))
+        one = _planned(old, new, task, twin, where, taught_tasks, measured, first.get(task.sha256))
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _waiting(session, old, new, [task.number for task in tasks])
@@ -190,14 +199,15 @@ def _tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Tas
 def _newest_by_archive(
     session: Session, new: Model, archives: Collection[str], known: Collection[int]
 ) -> dict[str, Task]:
-    """Digest of an archive → its task in the new model: one that production was taught, else the newest."""
+    """Return the new model's task by archive digest: one taught to production, else the newest."""
     query = select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
-    found = list(session.scalars(query))
-    by_archive = {task.sha256: task for task in found}
-    return by_archive | {task.sha256: task for task in found if task.number in known}
+    tasks = list(session.scalars(query))
+    by_archive = {task.sha256: task for task in tasks}
+    return by_archive | {task.sha256: task for task in tasks if task.number in known}
 
 
 def _cells(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
+    """Return the measured results of a version by task."""
     if version is None:
         return {}
     query = select(Result).where(Result.model_id == model.id, Result.version == version.number)
@@ -207,6 +217,7 @@ def _cells(session: Session, model: Model, version: Version | None) -> dict[int,
 def _measured(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
 ) -> Measured | None:
+    """Return a task's measurements for a version, or None if it was not measured."""
     cell = cells.get(task.number)
     if version is None or cell is None:
         return None
@@ -239,7 +250,13 @@ def _planned(
     measured: tuple[Measured | None, Measured | None],
     same_as: int | None,
 ) -> PlannedTask:
-    """A task with what became of it. same_as: an earlier task of the same archive."""
+    """Return a task with its state in the new model.
+
+    Args:
+        twin: task of the new model with the same archive.
+        where: standing of each task in the new model.
+        same_as: number of an earlier task with the same archive.
+    """
     arrived, detail, by_image = twin is not None and twin.number in known, "", False
     if twin is None:
         missing = _to_send(old, new, task)
@@ -251,7 +268,8 @@ def _planned(
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
     arrival: Arrival = "send_again"
-    if twin is not None:  # what is taken over is added in the transaction that makes the model
+    # retained tasks are added in the same transaction as the model, so their times are equal
+    if twin is not None:
         arrival = "relearned" if twin.created_at == new.created_at else "sent"
     return PlannedTask(
         task.number,
@@ -272,6 +290,7 @@ def _planned(
 
 
 def _to_send(old: Model, new: Model, task: Task) -> str:
+    """Say that the task's archive must be sent again."""
     name = words.called(task)
     gone = (
         f" Its images were deleted on {words.date(task.data_deleted_at)}, and nothing of them is kept."
@@ -282,6 +301,7 @@ def _to_send(old: Model, new: Model, task: Task) -> str:
 
 
 def _under_way(new: Model, twin: Task, standing: Standing) -> str:
+    """Say what is left to do before a task of the new model is in production."""
     name = words.called(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
@@ -290,12 +310,12 @@ def _under_way(new: Model, twin: Task, standing: Standing) -> str:
             f"{new.name} has learned {name}, and the version in production there does not know it yet: "
             "a version that knows one class waits for the next batch, and one that was put there by a person stays."
         )
-    said = str(standing).replace("_", " ")
-    return f"{name[0].upper()}{name[1:]} of {new.name} is {said}. {words.SETTLED_BY}"
+    standing_text = str(standing).replace("_", " ")
+    return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
 
 
 def _compared(task: Task, measured: tuple[Measured | None, Measured | None]) -> tuple[str, bool]:
-    """Return the reason why a task cannot be compared image by image ("": it can), and True if it can."""
+    """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
     old, new = measured
     if not _has_held_out(task, old):
         return "It has no held-out images: nothing was measured.", False
@@ -319,7 +339,7 @@ def _has_held_out(task: Task, old: Measured | None) -> bool:
 
 
 def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
-    """Return True if nothing stands in the way: counted on the same images, or there are none."""
+    """Return True if nothing prevents the move: the same images are counted, or there are none."""
     old, new = measured
     if not _has_held_out(task, old):
         return True
@@ -327,7 +347,10 @@ def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) 
 
 
 def _is_same_part(old: Measured, new: Measured) -> bool:
-    """Return True if as many images of each class are held out."""
+    """Return True if both have as many held-out images of each class.
+
+    Without counts by class, equal totals suffice.
+    """
     if old.total != new.total:
         return False
     of_old, of_new = (
@@ -337,52 +360,52 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
 
 
 def _waiting(session: Session, old: Model, new: Model, numbers: Collection[int]) -> list[str]:
-    """Return what is missing besides tasks of production."""
-    found = []
+    """Return sentences about missing things other than tasks of production."""
+    sentences = []
     if new.base_job is not None:
-        found.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
+        sentences.append(f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it.")
     unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
     if unfinished:
         listed = words.listed([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
-        found.append(
+        sentences.append(
             f"{old.name} is just learning its task{several} {listed}: wait for it, and send the same to {new.name}."
         )
-    return found
+    return sentences
 
 
 def _notes(session: Session, old: Model, new: Model, planned: Collection[PlannedTask]) -> list[str]:
-    """Return warnings for clients that ask for more than a name, and of figures that are less than they seem."""
-    found = []
+    """Return warnings about effects on clients and about figures that look too good."""
+    sentences = []
     if (
         old.scenario == "class"
         and any(one.by_image for one in planned)
         and any(one.missing for one in planned)
     ):
-        found.append(
+        sentences.append(
             f"{new.name} does not know all classes of {old.name} yet: with fewer to choose from, its answers look "
             "better than they will be."
         )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
         pairs = words.listed([f"{task.number} is {task.new_task}" for task in moved], 10)
-        found.append(
+        sentences.append(
             f"Tasks have other numbers in {new.name}, by which clients ask for their heads: {pairs}."
         )
     aliases = (select(Alias.name).where(Alias.model_id == model.id) for model in (old, new))
     lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
     if lacking and new.base_job is None:
-        found.append(
+        sentences.append(
             f"{new.name} has no alias {words.listed(lacking, 10, 'or')}, as {old.name} has: put it there before "
             "production moves, if clients ask by it."
         )
     archives = select(Task.sha256).where(Task.model_id == old.id)
     of_others = select(Task.number).where(Task.model_id == new.id, Task.sha256.not_in(archives))
-    others = [str(number) for number in session.scalars(of_others.order_by(Task.number))]
-    if others and any(task.arrival == "send_again" for task in planned):
-        several = "s" * (len(others) > 1)
-        found.append(
-            f"Task{several} {words.listed(others)} of {new.name} came from other archives than {old.name} has learned: "
+    extra = [str(number) for number in session.scalars(of_others.order_by(Task.number))]
+    if extra and any(task.arrival == "send_again" for task in planned):
+        several = "s" * (len(extra) > 1)
+        sentences.append(
+            f"Task{several} {words.listed(extra)} of {new.name} came from other archives than {old.name} has learned: "
             "a batch that was packed again has other bytes, and is not compared. Send the same files as then."
         )
-    return found
+    return sentences

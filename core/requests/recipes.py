@@ -1,4 +1,4 @@
-"""What a recipe would mean for a model's next task, before there is a batch; and recipes worth a try."""
+"""Preview of a recipe for a model's next task, and suggestions of other recipes."""
 
 import json
 from collections.abc import Mapping
@@ -25,13 +25,16 @@ _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
     ("its own recipe with a head that is balanced afterwards", {"rebalance": {}}),
     ("its own recipe, half of the way back to the version before", {"merge": {"weight": 0.5}}),
 )
-"""In words, patches that forget less than most: docs/reference/methods/README.md has the measurements."""
+"""Descriptions and patches of recipes that forget less than most.
+
+See docs/reference/methods/README.md for measurements.
+"""
 
 
 def planned(
     db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> Resolved:
-    """The complete recipe of the next task with this override, and what a person should know about it.
+    """Return the complete recipe of the next task with this override, and warnings for a person.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -43,28 +46,30 @@ def planned(
 
 
 def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
-    """(in words, patch as JSON) of the recipes that a task of this model may be learned with again.
+    """Return (description, patch as JSON) of recipes for learning a task of this model again.
 
-    The first is the model's own, `{}`. What the model cannot use, or has already, is left out.
+    The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
+    another one, are left out.
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        own = resolve(catalogue, row.scenario, row.recipe, architecture=row.architecture).recipe
-        found, seen = [("the model's own recipe", "{}")], [own]
+        own_recipe = resolve(catalogue, row.scenario, row.recipe, architecture=row.architecture).recipe
+        suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
             try:
                 resolved = _planned(session, catalogue, row, patch)
             except InvalidRecipe:
                 continue
-            if resolved.recipe not in seen:
-                seen.append(resolved.recipe)
-                found.append((words, json.dumps(patch)))
-        return found
+            if resolved.recipe not in distinct_recipes:
+                distinct_recipes.append(resolved.recipe)
+                suggested.append((words, json.dumps(patch)))
+        return suggested
 
 
 def _planned(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
-    found = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    """Resolve the recipe of the next task, with all warnings."""
+    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
     head = line.start_of(session, model)
     ahead = outlook(session, model, head)
-    applied = check_next_task(session, catalogue, model, head, found.recipe)
-    return Resolved(found.recipe, [*found.warnings, *applied, *ahead.missing, *ahead.others])
+    applied = check_next_task(session, catalogue, model, head, resolved.recipe)
+    return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.others])

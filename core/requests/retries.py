@@ -162,10 +162,13 @@ def _queue_again(again: Again) -> None:
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _patch(again)
-    if again.override is None and held_for_data(job):  # whoever asks again has seen what was found
+    was_held = held_for_data(job)
+    if again.override is None and was_held:  # whoever asks again has seen what was found
         patch = {**patch, "data_report": "warn"}
     former, parent = _without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
+    if was_held and job.recipe.get("data_report") != "hold":
+        _settle(again.task)
     job.place, job.again = model.next_place, True
     model.next_place += 1
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
@@ -177,6 +180,13 @@ def _queue_again(again: Again) -> None:
     move(session, job, Action.RETRY, again.now)
     said: AuditData = {"from": before, "to": job.state}
     record(session, again.actor, "job.retry", job.id, said, now=again.now, model=model.id)
+
+
+def _settle(task: Task) -> None:
+    """Remember what held a batch that a person learns as it is: it neither holds nor is a warning again."""
+    found = task.report.get("data", {}).get("findings", [])
+    held = {one["kind"] for one in found if one["holds"]} | set(task.report.get("settled", []))
+    task.report = {**task.report, "settled": sorted(held)}
 
 
 def _without_resources(recipe: RecipeOut) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A job beside a model's line, such as an export, is run again after it failed or was cancelled."""
+"""Retry a job outside of a model's lineage, such as an export, after it failed or was cancelled."""
 
 from sqlalchemy.orm import Session
 
@@ -12,22 +12,22 @@ from core.requests.audit import record
 
 
 def run_again(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
-    """Queue the job anew; whether there is something new to do.
+    """Queue the job again; return True if there is new work to do.
 
     Args:
-        now: seconds since the epoch.
+        now: seconds since 1970.
 
     Raises:
         WrongState: the job has succeeded, or is paused.
-        TooManyRequests: the owner has no room for one more open job.
+        TooManyRequests: the owner has no room for another open job.
     """
-    before = State(job.state)
-    if after(before, Action.RETRY) is before:
+    former_state = State(job.state)
+    if after(former_state, Action.RETRY) is former_state:
         return False
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     job.out_of_memory = 0
     move(session, job, Action.RETRY, now)
-    data: AuditData = {"from": str(before), "to": job.state}
+    data: AuditData = {"from": str(former_state), "to": job.state}
     record(session, actor, "job.retry", job.id, data, now=now, model=model.id)
     session.flush()
     quota.take_turn(session, model.owner_id, max_open_jobs)

@@ -1,8 +1,8 @@
-"""Sessions of the pages: who logs in with a key has one, and its token stands for the key.
+"""Sessions of the web pages: a person logs in with a key, and a token then stands for it.
 
-The token is 32 random bytes that the browser alone keeps; here is its sha256, together with the host and port at which
-it was given: it stands for nobody at another. A session ends after 12 hours, after two without a request, when it is
-ended, and with its key.
+The token is 32 random bytes that only the browser keeps. The database has the SHA-256 of the token
+and of the host and port where it was issued; it is not valid elsewhere. A session ends after 12
+hours, after two hours without a request, on logout, and together with its key.
 """
 
 import hashlib
@@ -21,37 +21,37 @@ from core.requests.audit import LOG_OUT, record
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
 MOST = 20
-"""Sessions of one key: one more ends the oldest."""
+"""Maximum number of sessions of one key; another one ends the oldest."""
 
 
 def at(token: str, place: str) -> str:
-    """A token with the place at which it counts: `digest` and `end` take it so.
+    """Return a token combined with the place where it is valid, as `digest` and `end` expect it.
 
     Args:
-        place: host and port, as the browser names them in `Host`.
+        place: host and port, as the browser sends them in `Host`.
     """
     return f"{token} {place.lower()}"
 
 
 def digest(token: str) -> str:
-    """Return what is stored of a token with its place: its sha256, in hex."""
+    """Return the digest to store of a token with its place: its SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def begin(db: Database, secret: str, place: str) -> str:
-    """Log in with a key. Returns the token without its place, which is never shown again.
+    """Log in with a key, and return the token without its place; it is never shown again.
 
     Args:
-        place: host and port at which the session counts.
+        place: host and port where the session is valid.
 
     Raises:
         NotAuthenticated: the key is unknown, revoked or expired.
-        NotAllowed: it opens no page.
+        NotAllowed: a key of this scope opens no pages.
     """
     prefix = keys.prefix_of(secret)
     if prefix is None:
         raise NotAuthenticated("This is no Perennial key: it begins with pk_ and has 59 characters.")
-    with db.read() as session:  # a guess takes no lock
+    with db.read() as session:  # a wrong guess takes no write lock
         _require(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)
     with db.write() as session:
@@ -80,7 +80,7 @@ def begin(db: Database, secret: str, place: str) -> str:
 
 
 def end(db: Database, token: str) -> None:
-    """Log out. A token (with its place) that stands for nothing changes nothing."""
+    """Log out; an unknown token (with its place) changes nothing."""
     with db.write() as session:
         row = session.get(UserSession, digest(token))
         if row is None:
@@ -92,8 +92,13 @@ def end(db: Database, token: str) -> None:
 
 
 def _require(session: Session, prefix: str, secret: str, now: float) -> Key:
-    """The key of that text. One answer for unknown, wrong, revoked and expired: a guesser learns nothing."""
+    """Return the key of that text.
+
+    Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
+    nothing.
+    """
     key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
+    # Always compare, so that an unknown prefix takes as long as a wrong secret.
     right = keys.matches(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")

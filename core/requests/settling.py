@@ -1,7 +1,7 @@
-"""What people decide about single tasks: let the line go on without one, discard it, learn it again.
+"""Decisions of people about single tasks: continue without one, discard it, or learn it again.
 
-Each is one transaction under the model's row; afterwards held versions are judged again, since what they must cover may
-have changed.
+Each is one transaction under the lock of the model's row. Held versions are judged again
+afterwards, since the tasks that they must cover may have changed.
 """
 
 from sqlalchemy import select
@@ -30,14 +30,14 @@ from core.requests.job_answer import shown
 def go_on(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Let the line of a model go on without a task whose version is held: the task is skipped.
+    """Let a model's lineage continue without a task whose version is held: it is skipped.
 
     Returns:
-        The task, and a job of the model that may run next.
+        The task, and the id of a job of the model that may run next.
 
     Raises:
-        NotFound: no such model or task.
-        WrongState: the task is not held; `extra["standing"]` says where it stands.
+        NotFound: there is no such model or task.
+        WrongState: the task is not held; `extra["standing"]` is its standing.
     """
     with db.write() as session:
         row, task, where = _found(session, actor, model, number)
@@ -51,14 +51,14 @@ def go_on(
 def discard(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Give a task up: no version must cover it, and nothing waits for it.
+    """Give up a task: no version has to cover it, and nothing waits for it.
 
     Returns:
-        The task, and a job of the model that may run next.
+        The task, and the id of a job of the model that may run next.
 
     Raises:
-        NotFound: no such model or task.
-        WrongState: the task is open, or nothing about it is to be decided.
+        NotFound: there is no such model or task.
+        WrongState: the task is open, or needs no decision.
     """
     with db.write() as session:
         row, task, where = _found(session, actor, model, number)
@@ -81,44 +81,46 @@ def relearn(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again that the line lacks, from the line head and before all waiting tasks.
+    """Learn a task that the lineage lacks, from its head and before all waiting tasks.
 
     Args:
-        override: recipe override in place of the one that its last job had; None keeps that.
-        max_open_jobs: that the owner may have; 0: no limit.
+        override: recipe override that replaces that of its last job; None keeps it.
+        max_open_jobs: jobs that the owner may have; 0 for no limit.
 
     Returns:
-        The job, and whether it is new: while one of the task is unfinished it is that one.
+        The job, and True if it is new; an unfinished job of the task is returned instead of a new
+        one.
 
     Raises:
-        NotFound: no such model or task.
-        WrongState: the line head was taught it, nothing was made of it yet, or its training part is gone
-            (`extra["training_data_deleted_at"]`).
+        NotFound: there is no such model or task.
+        WrongState: the lineage head was taught it, no version was made of it yet, or its training
+            images are gone (`extra["training_data_deleted_at"]`).
         InvalidRecipe: the recipe cannot be used.
-        JobTooLarge: the job is beyond what `admission` takes.
-        TooManyRequests: the owner has no room for one more open job.
+        JobTooLarge: the job exceeds the limits of `admission`.
+        TooManyRequests: the owner has no room for another open job.
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
-        row, task, where = _found(session, actor, model, number)
+        row, task, task_standing = _found(session, actor, model, number)
         last = retries.newest(session, task)
-        again = task.standing in LACKED
+        is_lacked = task.standing in LACKED
         if (
-            where in (Standing.QUEUED, Standing.RUNNING)
-            and again
+            task_standing in (Standing.QUEUED, Standing.RUNNING)
+            and is_lacked
             and override in (None, last.recipe_override)
         ):
             return shown(session, last), False
-        if where not in LACKED:
-            raise _refused(row, task, where, _why_not(session, row, task, where))
+        if task_standing not in LACKED:
+            raise _refused(row, task, task_standing, _why_not(session, row, task, task_standing))
         now = db.now(session)
-        asked = retries.Again(session, actor, catalogue, row, task, last, override, now, admission)
-        fresh = retries.learn_again(asked, "task.relearn")
+        request = retries.Again(session, actor, catalogue, row, task, last, override, now, admission)
+        new = retries.learn_again(request, "task.relearn")
         quota.take_turn(session, row.owner_id, max_open_jobs)
-        return shown(session, fresh), True
+        return shown(session, new), True
 
 
 def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
+    """Say why a task cannot be learned again."""
     if where is Standing.LEARNED and task.number in taught(line.head_of(session, model).manifest):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
@@ -129,6 +131,7 @@ def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str
 
 
 def _found(session: Session, actor: Actor, model: str, number: int) -> tuple[Model, Task, Standing]:
+    """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
@@ -147,6 +150,7 @@ def _settled(
     reason: str | None,
     now: float,
 ) -> tuple[TaskOut, str | None]:
+    """Judge held versions again and record the decision; return the task and the next job."""
     session.flush()
     published = line.judge_again(session, model, now)
     data: AuditData = {

@@ -1,4 +1,4 @@
-"""What a new model is told of the size of its images, which cannot be changed later."""
+"""Notices about the image size of a new model, which cannot be changed later."""
 
 from core import imagenet_base, packaged_base
 from core.protocol.answers.model_change import AskedImage
@@ -10,12 +10,15 @@ _FOR_PHOTOS = f'take the base that was learned on photos of 224 × 224: "base": 
 
 
 def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
-    """Said at creation, where nothing is learned yet that another size would throw away."""
+    """Return notices about the image size.
+
+    At creation nothing is learned yet that another size would discard.
+    """
     size = images.image["size"]
-    if base == packaged_base.PACKAGED and size != (known := packaged_base.packaged().size):
+    if base == packaged_base.PACKAGED and size != (base_size := packaged_base.packaged().size):
         return [
-            f"{base} was learned on images of {known} × {known} pixels; of {size} × {size} its features tell "
-            f'classes apart less well. Send "image": {{"size": {known}}}, or {_FOR_PHOTOS}.'
+            f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} its features tell "
+            f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
         ]
     if asked.get("size") is not None or images.normalise is not None:
         return []

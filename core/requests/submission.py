@@ -1,8 +1,9 @@
-"""A batch on its way into a model: what it would mean there, and the transaction that accepts it.
+"""Submission of a batch to a model: a preview, and the transaction that accepts it.
 
-A batch that comes again is answered with the task that is there (`core.requests.repeats`). Any other is accepted in one
-transaction (task, queued job with its resolved recipe, event, audit row, idempotency
-record) after its archive is safe in the store; a transaction that fails leaves no archive.
+The response to a repeated batch is the existing task (`core.requests.repeats`). Any other batch is
+accepted in one transaction after its archive is safe in the store. It adds task, queued job with
+its resolved recipe, event, audit row and idempotency record. A failed transaction leaves no
+archive.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,13 +52,13 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Done(Generic[Answer]):
-    """A batch that is answered.
+    """A batch with its response.
 
     Attributes:
-        job: its id.
-        is_new: there is a job that was not there before.
-        is_replay: the answer repeats an earlier one to the same idempotency key.
-        needs_archive: what was added names the archive in the store.
+        job: id of the job.
+        is_new: True if the job was added by this request.
+        is_replay: True if this repeats the earlier response to the same idempotency key.
+        needs_archive: True if an added row names the archive in the store.
     """
 
     answer: Answer
@@ -68,30 +69,33 @@ class Done(Generic[Answer]):
 
     @property
     def status(self) -> int:
-        """Of HTTP: 202 for work that is accepted, 200 where all of it was there already."""
+        """HTTP status: 202 for accepted work, 200 if everything existed before."""
         return 202 if self.is_new else 200
 
     @property
     def headers(self) -> dict[str, str]:
-        """Where its job is, and when to look."""
+        """Response headers: the location of the job, and when to ask for it."""
         return {"Location": f"/v1/jobs/{self.job}", **({"Retry-After": "1"} if self.is_new else {})}
 
 
 Add = Callable[[Session, Model, float], Done[Answer]]
-"""Adds the rows of an accepted batch to a locked model at a time (seconds)."""
+"""Function that adds the rows of an accepted batch to a locked model at a time (seconds)."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """An upload that is complete and checked.
+    """A complete and checked upload.
 
     Attributes:
-        path: the spooled archive, which is moved into the store.
-        sha256: of the archive.
-        recipe: override for this batch; None: its sender says nothing of it.
-        duplicates_policy: what becomes of equal images, see `core.ingest.equal_images`.
-        conflicts_policy: what becomes of a batch with images under two labels, see `core.ingest.contradictions`.
-        again: learn it also where the model has a task of the same content.
+        path: spooled archive, which is moved into the store.
+        sha256: digest of the archive.
+        bytes: size of the archive.
+        directory: content of the archive by names and sizes.
+        name: name of the task, if it gets one.
+        recipe: recipe override for this batch; None if the request says nothing about it.
+        duplicates_policy: treatment of equal images, see `core.ingest.equal_images`.
+        conflicts_policy: treatment of images under two labels, see `core.ingest.contradictions`.
+        again: learn the batch even if the model has a task of the same content.
     """
 
     path: Path
@@ -106,23 +110,24 @@ class Batch:
 
     @property
     def override(self) -> RecipePatch:
-        """The recipe override; that of a sender who says nothing is empty."""
+        """Recipe override; empty if the request says nothing about it."""
         return self.recipe or {}
 
     @property
     def sent(self) -> repeats.Sent:
-        """What it is looked for by, among the tasks that are there."""
+        """Properties by which existing tasks are compared with this batch."""
         return repeats.Sent(self.sha256, self.directory, self.duplicates_policy)
 
 
 def admit(
     db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
 ) -> None:
-    """Before a body is read: does the model exist, and has its owner room for one more job and these bytes?
+    """Check before a body is read that the model exists and its owner has room.
 
     Args:
-        max_bytes: that the owner may store; 0: no limit.
-        length: of the body in bytes, None when the client did not say.
+        max_open_jobs: jobs that the owner may have.
+        max_bytes: bytes that the owner may store; 0 for no limit.
+        length: bytes of the body; None if the client did not say.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -136,20 +141,31 @@ def admit(
 
 
 def require_model(db: Database, actor: Actor, model: str) -> None:
-    """Raises NotFound where the caller sees no such model."""
+    """Check that the caller sees the model.
+
+    Raises:
+        NotFound: there is no such model.
+    """
     with db.read() as session:
         find_model(session, actor, model)
 
 
 def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
-    """The class names that a new batch of the model is compared with. Raises NotFound."""
+    """Return the class names that a new batch of the model is compared with.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
     with db.read() as session:
         return batch_report.known_classes(session, find_model(session, actor, model))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The recipe of a batch in its model, warnings, and `missing`: a sentence for each task that its version lacks."""
+    """The recipe of a batch in its model, with warnings.
+
+    `missing` has a sentence for each task that its version lacks.
+    """
 
     resolved: Resolved
     missing: list[str]
@@ -160,11 +176,12 @@ class BatchInModel:
     """A batch in its model.
 
     Attributes:
-        row: the model's columns, from which the plan was made.
-        names: class names beside the known ones.
-        expected_s: seconds that the job is expected to take.
-        same: the tasks that have the same content.
-        repeats: the task that it would be answered with; None: it would be learned.
+        row: columns of the model from which the plan was made.
+        plan: recipe and warnings.
+        names: class names compared with the known ones.
+        expected_s: expected seconds of the job; None if unknown.
+        same: tasks with the same content.
+        repeats: task that would be the response; None if the batch would be learned.
     """
 
     row: dict[str, Any]
@@ -176,23 +193,23 @@ class BatchInModel:
 
     @property
     def resolved(self) -> Resolved:
-        """The recipe there, and what a person should know about it."""
+        """The resolved recipe, with its warnings."""
         return self.plan.resolved
 
     @property
     def owner_id(self) -> str:
-        """Of the model."""
+        """Id of the model's owner."""
         return str(self.row["owner_id"])
 
     @property
     def model_id(self) -> str:
-        """Of the model: its name may be another one's by now."""
+        """Id of the model; its name may belong to another model by now."""
         return str(self.row["id"])
 
 
 @dataclass(frozen=True)
 class _Past:
-    """The images of a model's earlier batches, and the tasks among them with the same content."""
+    """Number of images in the model's earlier batches, and the tasks with the same content."""
 
     learned: int
     held_out: int
@@ -201,14 +218,14 @@ class _Past:
 
 @dataclass(frozen=True)
 class Submission:
-    """A batch that somebody sends to a model.
+    """A batch that is sent to a model.
 
     Attributes:
-        repeat: its idempotency key, if it has one.
-        upload: the upload that the batch came by, if it came in pieces; a task spends it, a check does not.
-        max_bytes: that the model's owner may store; 0: no limit.
-        max_open_jobs: that the owner may have; 0: no limit.
-        admission: how large a job may be.
+        repeat: idempotency key, if the request has one.
+        max_bytes: bytes that the model's owner may store; 0 for no limit.
+        max_open_jobs: jobs that the owner may have; 0 for no limit.
+        admission: limits on the job.
+        upload: resumable upload that the batch came by; a task uses it up, a check does not.
     """
 
     db: Database
@@ -224,37 +241,37 @@ class Submission:
     upload: Whole | None = None
 
     def preview(self) -> Report:
-        """What submitting this batch would say, without doing it (`?validate=only`).
+        """Return the report of submitting this batch without doing it (`?validate=only`).
 
         Raises:
-            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: as `submit`.
+            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
         """
         return self.report(self.in_model())
 
     def report(self, there: BatchInModel) -> Report:
-        """What is known of the batch by its names and sizes."""
-        batch, found = self.batch, self.batch.directory
+        """Return the facts about the batch that its names and sizes show."""
+        batch, directory = self.batch, self.batch.directory
         report: Report = {
             "valid": True,
             "sha256": batch.sha256,
             "bytes": batch.bytes,
-            "media_type": found.media_type,
-            "layout": found.layout,
-            "classes": found.classes,
-            "n_train": found.n_train,
-            "n_test": found.n_test,
-            "ignored": found.ignored,
-            "notes": list(found.notes),
+            "media_type": directory.media_type,
+            "layout": directory.layout,
+            "classes": directory.classes,
+            "n_train": directory.n_train,
+            "n_test": directory.n_test,
+            "ignored": directory.ignored,
+            "notes": list(directory.notes),
             "report": batch_report.report(
-                found, there.names, batch.duplicates_policy, batch.conflicts_policy
+                directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
-            "not_checked": batch_report.not_checked(found),
+            "not_checked": batch_report.not_checked(directory),
             "recipe": there.resolved.recipe,
             "warnings": [
                 *there.resolved.warnings,
-                *batch_report.warnings(found, there.names),
-                *batch_report.warn_of_few(found, there.names),
+                *batch_report.warnings(directory, there.names),
+                *batch_report.warn_of_few(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
@@ -264,36 +281,42 @@ class Submission:
         return report
 
     def submit(self) -> Done[Accepted]:
-        """Make the batch the model's next task, unless there is one of the same content: see `core.requests.repeats`.
+        """Make the batch the model's next task, unless it repeats one (see
+        `core.requests.repeats`).
 
         Raises:
-            NotFound: the model is gone, or the upload.
-            StorageFull, TooManyRequests: the owner has no room for it, in the store or in the queue.
-            LabelsInvalid: a class that the model does not know (data scenario).
+            NotFound: the model or the upload is gone.
+            StorageFull, TooManyRequests: the owner has no room in the store or in the queue.
+            LabelsInvalid: the model does not know a class (data scenario).
             InvalidRecipe: the resolved recipe cannot be used.
-            JobTooLarge: the job is beyond what `admission` takes.
+            JobTooLarge: the job exceeds the limits of `admission`.
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         """
         override = stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        found = self._look(plans_known=False)  # fail before bytes move
-        if found is None and (known := self._answer_known()) is not None:
-            return known
-        there = found or self.in_model()
+        found = self._look(plans_known=False)  # errors are raised before any bytes move
+        if found is None and (response_of_known := self._answer_known()) is not None:
+            return response_of_known
+        batch_in_model = found or self.in_model()
 
         def add(session: Session, model: Model, now: float) -> Done[Accepted]:
             same = repeats.find_same(session, model, self.batch.sent)
             repeated = self._repeated(session, model, same, now)
             if repeated is not None:
                 return repeated
-            # Planned again only where the model has changed meanwhile, as by another batch: it costs ten statements.
-            unchanged = _columns(model) == there.row
-            plan = there.plan if unchanged else self.planned(session, model, self._read_past(session, model))
+            # Planning takes ten statements, so it is repeated only if the model has changed
+            # meanwhile, as by another batch.
+            unchanged = _columns(model) == batch_in_model.row
+            plan = (
+                batch_in_model.plan
+                if unchanged
+                else self.planned(session, model, self._read_past(session, model))
+            )
             resolved, found = plan.resolved, self.batch.directory
             policies = self.batch.duplicates_policy, self.batch.conflicts_policy
-            report = batch_report.report(found, there.names, *policies)
-            again = self._warn_of_repeats(same, there.expected_s)
-            warnings = [*resolved.warnings, *batch_report.warnings(found, there.names), *again]
+            report = batch_report.report(found, batch_in_model.names, *policies)
+            again = self._warn_of_repeats(same, batch_in_model.expected_s)
+            warnings = [*resolved.warnings, *batch_report.warnings(found, batch_in_model.names), *again]
             task = _task(model, self.batch, task_id, report, warnings, now)
             task.content_turn = repeats.next_turn(same, task.content_sha256)
             job = jobs.new_job(model, task, override, resolved.recipe, now)
@@ -310,17 +333,20 @@ class Submission:
                 "job": job.id,
             }
             record(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
-            answer: Accepted = {
+            response: Accepted = {
                 "task": to_json(model, task, job, Standing.QUEUED),
                 "job": shown_job(session, job, model),
-                "expected_s": there.expected_s,
+                "expected_s": batch_in_model.expected_s,
             }
-            return Done(answer, job.id)
+            return Done(response, job.id)
 
-        return self.commit(there, archive_key(task_id), add, self.upload)
+        return self.commit(batch_in_model, archive_key(task_id), add, self.upload)
 
     def _answer_known(self) -> Done[Accepted] | None:
-        """Answer a batch that repeats a task, without its archive; None: there is no such task any more."""
+        """Respond to a batch that repeats a task, without its archive.
+
+        Return None if there is no such task any more.
+        """
         db, spent = self.db, self.upload
         with db.write() as session:
             now = db.now(session)
@@ -329,57 +355,59 @@ class Submission:
                 return _replayed(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_same(session, model, self.batch.sent)
-            done = self._repeated(session, model, same, now)
-            if done is None:
+            response = self._repeated(session, model, same, now)
+            if response is None:
                 return None
-            self._remember(session, done, now)
+            self._remember(session, response, now)
             if spent is not None:
                 spend(session, self.actor, spent, now)
                 stored_bytes.outdate(session, spent.owner_id)
-            if done.is_new:
+            if response.is_new:
                 quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=spent is not None)
         if spent is not None:
             remove(self.store, spent)
-        return done
+        return response
 
     def _repeated(
         self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
     ) -> Done[Accepted] | None:
-        """The answer to a batch that a task of the same content stands for; the caller holds the model's row.
+        """Return the response to a batch that repeats a task.
 
-        A held task is retried where the sender names a recipe that is another one than its job had.
+        The caller holds the lock on the model's row. A held task is retried if the request names a
+        recipe that differs from that of its job.
         """
-        known = None if self.batch.again else repeats.answer_of(same)
-        if known is None:
+        same_task = None if self.batch.again else repeats.answer_of(same)
+        if same_task is None:
             return None
-        job, is_new = repeats.job_of(session, known), False
-        said = repeats.to_json(known, job)
-        if known.is_held and self._is_other_recipe(model, job):
-            if not can_relearn(known.task):
-                return None  # its images are gone, and here they are
+        job, is_new = repeats.job_of(session, same_task), False
+        repeated_json = repeats.to_json(same_task, job)
+        if same_task.is_held and self._is_other_recipe(model, job):
+            if not can_relearn(same_task.task):
+                return None  # its images are gone, but the batch has them: learn it as a new task
             override = stored_override(self.catalogue, self.batch.override)
-            asked = retries.Again(
-                session, self.actor, self.catalogue, model, known.task, job, override, now, self.admission
+            request = retries.Again(
+                session, self.actor, self.catalogue, model, same_task.task, job, override, now, self.admission
             )
-            job, is_new = retries.learn_again(asked), True
+            job, is_new = retries.learn_again(request), True
         session.flush()
-        answer: Accepted = {
-            "task": shown_task(session, model, known.task),
+        response: Accepted = {
+            "task": shown_task(session, model, same_task.task),
             "job": shown_job(session, job, model),
-            "repeats": said,
+            "repeats": repeated_json,
         }
-        return Done(answer, job.id, is_new=is_new, needs_archive=False)
+        return Done(response, job.id, is_new=is_new, needs_archive=False)
 
     def _is_other_recipe(self, model: Model, job: Job) -> bool:
-        """Whether the sender names a recipe, and it comes to another one than that of a job."""
+        """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
-        asked = resolve(
+        requested = resolve(
             self.catalogue, model.scenario, model.recipe, self.batch.recipe, architecture=model.architecture
         )
-        return asked.recipe != job.recipe
+        return requested.recipe != job.recipe
 
     def _remember(self, session: Session, done: Done[Any], now: float) -> None:
+        """Store the response for the idempotency key."""
         idempotency.remember(session, self.actor, self.repeat, done.status, done.headers, done.answer, now)
         session.flush()
 
@@ -390,13 +418,17 @@ class Submission:
 
         Args:
             there: the batch in its model.
-            key: of the archive in the store.
-            spent: the upload whose bytes the archive has; it is forgotten.
+            key: key of the archive in the store.
+            add: function that adds the rows.
+            spent: upload whose bytes the archive has; it is removed.
 
-        Raises: what `submit` says of room and keys, and what `add` raises.
+        Raises:
+            NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
+            `submit`. Errors of `add` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
-        is_counted = spent is not None and spent.owner_id == owner_id  # since its pieces came
+        # its pieces were counted when they came
+        is_counted = spent is not None and spent.owner_id == owner_id
         if not is_counted:
             quota.require_room(db, owner_id, self.max_bytes, size)
         with kept(db, self.store, key, self.batch.path, archives.named), db.write() as session:
@@ -420,20 +452,26 @@ class Submission:
                 quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=is_locked)
         hit("submit-committed")
         if not done.needs_archive:
-            self.store.delete(key)  # a faster request has made the task; what a crash leaves is the sweep's
+            # A concurrent request has added the task. After a crash here, the sweep removes the
+            # archive.
+            self.store.delete(key)
         if spent is not None:
             hit("upload-spent")
             remove(self.store, spent)
         return done
 
     def in_model(self) -> BatchInModel:
-        """What the batch is in its model as that is now. Raises as `preview`."""
-        found = self._look(plans_known=True)
-        assert found is not None
-        return found
+        """Return the batch in its model as that is now; for errors see `preview`."""
+        batch_in_model = self._look(plans_known=True)
+        assert batch_in_model is not None
+        return batch_in_model
 
     def _look(self, *, plans_known: bool) -> BatchInModel | None:
-        """The same; None where a task answers the batch, and it is to be planned only if none does."""
+        """Return the batch in its model.
+
+        Args:
+            plans_known: plan also a batch that repeats a task; otherwise return None for it.
+        """
         with self.db.read() as session:
             model = find_model(session, self.actor, self.model)
             past = self._read_past(session, model)
@@ -441,23 +479,23 @@ class Submission:
             if answered is not None and not plans_known:
                 return None
             plan = self.planned(session, model, past)
-            known = batch_report.known_classes(session, model)
-            found = self.batch.directory
-            images = (found.n_train, past.held_out + found.n_test)
+            known_names = batch_report.known_classes(session, model)
+            directory = self.batch.directory
+            images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = find_expected_s(session, self.catalogue, model, plan.resolved.recipe, *images)
             row = _columns(model)
-            said = None
+            repeated_json = None
             if answered is not None:
-                said = repeats.to_json(answered, repeats.job_of(session, answered))
-        # Not in a transaction that locks the model: it may take a second.
-        names = compare(self.batch.directory.classes, known)
-        return BatchInModel(row, plan, names, expected_s, past.same, said)
+                repeated_json = repeats.to_json(answered, repeats.job_of(session, answered))
+        # Outside of a transaction that locks the model, since this may take a second.
+        names = compare(self.batch.directory.classes, known_names)
+        return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
     def planned(self, session: Session, model: Model, past: _Past) -> Plan:
-        """The recipe of the batch, with everything that a person should know about the batch in this model.
+        """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
-            LabelsInvalid, InvalidRecipe, JobTooLarge: as `submit`.
+            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
         """
         batch, catalogue = self.batch, self.catalogue
         batch_report.check_classes(model, batch.directory)
@@ -478,16 +516,18 @@ class Submission:
         return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
 
     def _read_past(self, session: Session, model: Model) -> _Past:
+        """Read the images of earlier batches and the tasks with the same content, in one statement."""
         mine = Task.model_id == model.id
         sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
         has_same = repeats.is_same(model, self.batch.sent)
         rows = session.execute(select(*sums.c, Task).select_from(sums.outerjoin(Task, has_same))).all()
         same = [row[2] for row in rows if row[2] is not None]
-        # PostgreSQL gives a sum as a Decimal.
+        # PostgreSQL returns a sum as a Decimal.
         learned, held_out = int(rows[0][0] or 0), int(rows[0][1] or 0)
         return _Past(learned, held_out, repeats.ranked(session, model, self.batch.sent, same))
 
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
+        """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
         if not again and repeats.answer_of(same) is not None:
             return []
@@ -495,39 +535,41 @@ class Submission:
 
 
 def _replayed(replay: idempotency.Replay) -> Done[Any]:
-    """The first answer again."""
+    """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
     return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)
 
 
 def _columns(model: Model) -> dict[str, Any]:
+    """Return the columns of a model's row, to see if it has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}
 
 
 def archive_key(name: str) -> str:
-    """The key of an archive in the store."""
+    """Return the key of an archive in the store."""
     return f"{archives.PREFIX}{name}"
 
 
 def _task(
     row: Model, batch: Batch, task_id: str, report: BatchReport, warnings: list[str], now: float
 ) -> Task:
+    """Return the task of a batch, and take the model's next number for it."""
     number = row.next_task
     row.next_task += 1
-    found = batch.directory
+    directory = batch.directory
     return Task(
         id=task_id,
         model_id=row.id,
         number=number,
         name=batch.name,
         sha256=batch.sha256,
-        content_sha256=found.content,
+        content_sha256=directory.content,
         bytes=batch.bytes,
         archive_key=archive_key(task_id),
-        media_type=found.media_type,
-        classes=found.classes,
-        n_train=found.n_train if found.has_test else None,
-        n_held_out=found.n_test if found.has_test else None,
+        media_type=directory.media_type,
+        classes=directory.classes,
+        n_train=directory.n_train if directory.has_test else None,
+        n_held_out=directory.n_test if directory.has_test else None,
         report=report,
         train_sha256=None,
         held_out_sha256=None,

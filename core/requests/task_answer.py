@@ -1,4 +1,4 @@
-"""A task in the contract's shape: its batch, its newest job, where it stands, and how well it was and is known."""
+"""A task as responses show it: batch, newest job, standing, and accuracy then and now."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from core.requests.versions import newest_published
 
 
 def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
-    """Tasks with their newest job and how well they were and are known."""
+    """Return tasks with their newest job, standing, and accuracy when learned and now."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
     ids = [task.id for task in found]
@@ -26,30 +26,30 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Task
     latest = newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
-    wanted = {latest, *published.values()} - {None}
+    version_numbers = {latest, *published.values()} - {None}
     query = select(Result.version, Result.task, Result.correct, Result.total).where(
         Result.model_id == model.id,
-        Result.version.in_(sorted(wanted, key=lambda v: v or 0)),
+        Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
         Result.task.in_([t.number for t in found]),
         tuple_(Result.version, Result.task).in_([*published_cells, *((latest, t.number) for t in found)]),
     )
     for cell in session.execute(query):
         if cell.total:
             cells[cell.version, cell.task] = cell.correct / cell.total
-    shown = []
+    items = []
     for task in found:
         version = published.get(task.number)
         learned = cells.get((version, task.number)) if version is not None else None
         now = None
         if version is not None and latest is not None:
-            # Also after a deletion: it was measured before, and versions made since have no cell.
+            # This holds after a deletion too: earlier cells remain, and later versions have none.
             now = cells.get((latest, task.number))
-        shown.append(to_json(model, task, newest.get(task.id), where[task.number], learned, now, version))
-    return shown
+        items.append(to_json(model, task, newest.get(task.id), where[task.number], learned, now, version))
+    return items
 
 
 def shown(session: Session, model: Model, task: Task) -> TaskOut:
-    """One task of a model as `read` answers it."""
+    """Return one task of a model as responses show it."""
     return of_tasks(session, model, [task])[0]
 
 
@@ -62,12 +62,13 @@ def to_json(
     now: float | None = None,
     version: int | None = None,
 ) -> TaskOut:
-    """One task.
+    """Return a task in the contract's form.
 
     Args:
-        job: the newest one of the task.
-        learned, now: accuracy of the version that learned it, and of the newest published one.
-        version: the newest that the task made.
+        job: newest job of the task.
+        learned, now: accuracy in [0, 1] of the version that learned it, and of the newest published
+        version.
+        version: newest version that the task made.
     """
     return {
         "id": task.id,

@@ -1,7 +1,7 @@
-"""The images of a task: which there are, one of them as a picture, and several on a sheet.
+"""Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. What is asked for is decided in `find`,
-in the database alone; the other functions read the blob, and belong where an API process does its heavy work.
+They are read from the task's dataset by memory map, once the blob is verified. `find` uses only the
+database. The other functions read the blob, so they run where an API process does its heavy work.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from core.requests.times import rfc3339
 from core.store import Blobs
 
 MAX_TILES = 64
-"""Images of one sheet."""
+"""Maximum number of images of one sheet."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a task's data: the digest of its dataset, and the labels that its numbers stand for."""
+    """A part of a task's data: digest of its dataset, and labels that its numbers stand for."""
 
     task: int
     split: Split
@@ -38,17 +38,17 @@ class Part:
     labels: list[str]
 
     def tag(self, rows: Sequence[int]) -> str:
-        """The ETag of a picture of these images."""
+        """Return the ETag of a picture of these images."""
         named = f"{self.sha256} {' '.join(map(str, rows))}"
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
 def find(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
-    """A part of a task's data.
+    """Return a part of a task's data.
 
     Raises:
         NotFound: the caller sees no such model or task, or the task's data was deleted.
-        Gone: the part is not kept any more: it was only counted, or its time was over.
+        Gone: the part is not retained: it was only counted, or its retention time is over.
         WrongState: the batch is not decoded yet, or was rejected.
         StoreCorrupt: its dataset is known to be damaged.
     """
@@ -64,11 +64,12 @@ def find(db: Database, actor: Actor, model: str, number: int, split: Split) -> P
 
 @contextmanager
 def reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
-    """Around reading a part: its data may be deleted between its row and its file.
+    """Guard code that reads a part, whose data may be deleted between the query and the read.
 
     Raises:
-        NotFound, Gone: as `find`, in place of `StoreCorrupt`, when it is gone by now.
-        StoreCorrupt: otherwise it says what is damaged, and what to do.
+        NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
+        see `find`.
+        StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
         with files_of(db, actor, model):
@@ -81,10 +82,10 @@ def reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None
 def list_images(
     blobs: Blobs, part: Part, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
-    """A page of the images of a part, of one class where that is named.
+    """Return a page of the images of a part, or of one class in it.
 
     Raises:
-        Invalid: the part has no such class, or a foreign cursor.
+        Invalid: the part has no such class, or the cursor belongs to another list.
     """
     after = -1 if cursor is None else int(decode_cursor(cursor, int))
     if label is not None and label not in part.labels:
@@ -94,16 +95,16 @@ def list_images(
         )
     _, labels = _open(blobs, part)
     rows = np.arange(len(labels)) if label is None else np.flatnonzero(labels == part.labels.index(label))
-    shown = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
+    page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
     return {
-        "items": [{"index": row, "label": part.labels[labels[row]]} for row in shown[:limit]],
+        "items": [{"index": row, "label": part.labels[labels[row]]} for row in page_rows[:limit]],
         "total": len(rows),
-        "next_cursor": encode_cursor(shown[limit - 1]) if len(shown) > limit else None,
+        "next_cursor": encode_cursor(page_rows[limit - 1]) if len(page_rows) > limit else None,
     }
 
 
 def picture(blobs: Blobs, part: Part, row: int) -> bytes:
-    """One image as PNG, pixel by pixel.
+    """Return one image as PNG, pixel by pixel.
 
     Raises:
         NotFound: the part has fewer images.
@@ -115,7 +116,7 @@ def picture(blobs: Blobs, part: Part, row: int) -> bytes:
 
 
 def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
-    """These images side by side as one PNG, in the order given; see `core.ingest.picture`.
+    """Return these images side by side as one PNG, in the given order; see `core.ingest.picture`.
 
     Raises:
         Invalid: the part has fewer images.
@@ -130,10 +131,10 @@ def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
 
 
 def parse_rows(text: str) -> list[int]:
-    """The numbers in `1,5,7`, which the route has found to be numbers.
+    """Return the numbers in a text such as `1,5,7`; the route has checked that they are numbers.
 
     Raises:
-        Invalid: more than a sheet takes.
+        Invalid: there are more than a sheet takes.
     """
     rows = [int(number) for number in text.split(",")]
     if len(rows) > MAX_TILES:
@@ -145,26 +146,27 @@ def parse_rows(text: str) -> list[int]:
 
 
 def _open(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+    """Return images and labels of the part as arrays."""
     return open_dataset(blobs.fetch(part.sha256))
 
 
 def _kept(model: Model, task: Task, split: Split) -> str:
-    """The digest of a part's dataset. Raises: as `find`."""
+    """Return the digest of a part's dataset; for errors see `find`."""
     if task.data_deleted_at is not None:
         raise NotFound(f"The data of task {task.number} was deleted on {rfc3339(task.data_deleted_at)}.")
-    train = split == "train"
-    sha256 = task.train_sha256 if train else task.held_out_sha256
-    deleted_at = task.train_deleted_at if train else task.held_out_deleted_at
+    is_train = split == "train"
+    sha256 = task.train_sha256 if is_train else task.held_out_sha256
+    deleted_at = task.train_deleted_at if is_train else task.held_out_deleted_at
     if deleted_at is not None:
         why = (
             "training images are kept for the days that the model's training_data_days says"
-            if train
+            if is_train
             else 'the model keeps counts of held-out images alone ("held_out": "counts")'
             if model.held_out == "counts"
             else "its batch was given up"
         )
-        which = "training" if train else "held-out"
-        raise Gone(f"The {which} images of task {task.number} went on {rfc3339(deleted_at)}: {why}.")
+        part_name = "training" if is_train else "held-out"
+        raise Gone(f"The {part_name} images of task {task.number} went on {rfc3339(deleted_at)}: {why}.")
     if sha256 is None:
         raise WrongState(
             f"Task {task.number} has no images yet: its batch is decoded when its job begins, or was rejected then.",
@@ -174,5 +176,5 @@ def _kept(model: Model, task: Task, split: Split) -> str:
 
 
 def _labels(model: Model, task: Task) -> list[str]:
-    """What the numbers in a task's datasets stand for, see `core.ingest.ingest`."""
+    """Return the labels that numbers in a task's datasets stand for, see `core.ingest.ingest`."""
     return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)

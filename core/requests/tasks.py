@@ -1,4 +1,7 @@
-"""Tasks: show the history, delete a task's images. `core.requests.submission` accepts new ones."""
+"""Tasks: list and show them, and delete a task's images.
+
+`core.requests.submission` accepts new ones.
+"""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -23,7 +26,7 @@ from core.store import Blobs, Store
 
 
 def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> TaskPage:
-    """A page of a model's history, in order.
+    """Return a page of a model's tasks, in order.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -31,12 +34,12 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Task).where(Task.model_id == row.id)
-        found: Page[Task] = page(session, query, Task.number, limit, cursor)
-        return {"items": of_tasks(session, row, found.rows), "next_cursor": found.next_cursor}
+        tasks: Page[Task] = page(session, query, Task.number, limit, cursor)
+        return {"items": of_tasks(session, row, tasks.rows), "next_cursor": tasks.next_cursor}
 
 
 def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
-    """One task.
+    """Return one task.
 
     Raises:
         NotFound: the caller sees no such model or task.
@@ -47,10 +50,11 @@ def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
 
 
 def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
-    """Remove a task's images: archive, training and held-out part. A second call changes nothing.
+    """Delete a task's images: archive, training part and held-out part.
 
-    Replayed images leave with the next version; later cells of the accuracy matrix are null. A job of the
-    model that is running has them in its memory: it is given back, and goes on without them.
+    Repeating the call changes nothing. Replayed images are dropped by the next version, and later
+    cells of the accuracy matrix are null. A running job of the model has the images in its memory:
+    it is released, and continues without them.
 
     Raises:
         NotFound: the caller sees no such model or task.
@@ -68,16 +72,19 @@ def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: s
 def _erased(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
-    """Mark a task's images as deleted; returns keys and digests that go, or None: do it again.
+    """Mark a task's images as deleted, and return the keys and digests to delete.
 
-    Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
+    Locks are taken in the order of a publish (job, model, task); another order could deadlock.
+
+    Returns:
+        Keys and digests, or None if a job was claimed meanwhile and the caller must try again.
     """
-    found = find_model(session, actor, model)
-    leased = (Job.model_id == found.id, Job.place.is_not(None), Job.state.in_(sorted(LEASED)))
-    held = session.scalars(select(Job).where(*leased).with_for_update(key_share=True)).one_or_none()
-    row = find_model(session, actor, found.id, lock=True)
-    if session.scalar(select(Job.id).where(*leased)) != (held.id if held is not None else None):
-        return None  # claimed since: hold it too
+    unlocked_model = find_model(session, actor, model)
+    leased = (Job.model_id == unlocked_model.id, Job.place.is_not(None), Job.state.in_(sorted(LEASED)))
+    locked_job = session.scalars(select(Job).where(*leased).with_for_update(key_share=True)).one_or_none()
+    row = find_model(session, actor, unlocked_model.id, lock=True)
+    if session.scalar(select(Job.id).where(*leased)) != (locked_job.id if locked_job is not None else None):
+        return None  # claimed since: lock it too
     task = _find(session, row, number)
     if task.data_deleted_at is not None:
         return [], []
@@ -90,8 +97,8 @@ def _erased(
             extra={"state": open_job.state},
         )
     now = db.now(session)
-    if held is not None and held.state == State.RUNNING:
-        move(session, held, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"})
+    if locked_job is not None and locked_job.state == State.RUNNING:
+        move(session, locked_job, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"})
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
     repeats.forget(task)
@@ -109,12 +116,17 @@ def _erased(
 
 
 def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:
-    """Mark the features of a task's images as deleted in every version that learned it; returns their digests."""
+    """Mark the features of a task's images as deleted in every version that has them.
+
+    Return their digests.
+    """
     versions = select(Version.id).where(Version.model_id == model)
-    kept = select(Part).where(Part.version_id.in_(versions), Part.type == FEATURES, Part.deleted_at.is_(None))
+    stored = select(Part).where(
+        Part.version_id.in_(versions), Part.type == FEATURES, Part.deleted_at.is_(None)
+    )
     name = f"{FEATURES}.{number}"
     digests = set()
-    for part in session.scalars(kept.where(Part.name.in_((name, f"{name}.{REST}")))):
+    for part in session.scalars(stored.where(Part.name.in_((name, f"{name}.{REST}")))):
         part.deleted_at = now
         digests.add(part.sha256)
     return digests

@@ -1,4 +1,4 @@
-"""Times as answers show them: RFC 3339 in UTC. Inside, times are seconds since 1970."""
+"""Times in responses: RFC 3339 in UTC; internally, times are seconds since 1970."""
 
 import re
 from datetime import UTC, datetime
@@ -16,17 +16,17 @@ def rfc3339(at: None) -> None: ...
 @overload
 def rfc3339(at: float | None) -> str | None: ...
 def rfc3339(at: float | None) -> str | None:
-    """`2026-11-21T08:00:00.123456Z` for seconds since 1970."""
+    """Format seconds since 1970 as `2026-11-21T08:00:00.123456Z`."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970 of an RFC 3339 time with an offset.
+    """Return the seconds since 1970 of an RFC 3339 time with an offset.
 
     Raises:
-        Invalid: another form, or no such moment.
+        Invalid: the text has another form, or names no existing moment.
     """
     if not _RFC3339.fullmatch(text):
         raise Invalid(f"{text!r} is not an RFC 3339 time such as 2026-11-21T08:00:00Z.")

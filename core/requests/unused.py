@@ -1,4 +1,7 @@
-"""Removes blobs at once that the last reference has just left; whatever is missed, the sweep finds."""
+"""Immediate deletion of blobs that have just lost their last reference.
+
+The sweep finds any that are missed.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,7 @@ _BATCH = 200
 def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
     """Delete those of `digests` that nothing refers to any more.
 
-    The lock keeps anyone from naming a blob between the look and the deletion.
+    The lock keeps others from referring to a blob between the check and the deletion.
     """
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])

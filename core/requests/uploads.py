@@ -1,8 +1,9 @@
-"""Uploads that can be resumed: a file comes in pieces, by any API process, and stays until a task takes it.
+"""Resumable uploads: a file arrives in pieces and stays until a task takes it.
 
-Row and store tell where an upload is, no process does. A request that writes holds the upload under a lease, with a
-fence as jobs have; its piece is an object of its own, in the store before the row goes on to the next offset. So an
-upload never says more than is stored, and whoever dies leaves at most an object that nothing names, for the sweep.
+The state is in the database and the store, not in a process. A request that writes holds the upload
+by a lease, with a fence as for jobs. Its piece is an object of its own, stored before the row moves
+to the next offset. An upload therefore never claims more than is stored, and a request that dies
+leaves at most an unnamed object for the sweep.
 """
 
 import base64
@@ -31,20 +32,22 @@ from core.settings import Settings
 from core.store import Store
 
 LEAST_BYTES = 5 << 20
-"""Of a piece that is not the last: objects should be few."""
+"""Minimum size in bytes of a piece that is not the last, so that there are few objects."""
 SPARE_PIECES = 1000
-"""Pieces that an upload may have beyond those of `LEAST_BYTES`: one that is cut off is kept, however short."""
+"""Number of pieces allowed beyond those of `LEAST_BYTES`, since an interrupted piece is stored
+however short it is.
+"""
 LEASE_S = 15.0
-"""A request that has not said for so long that it still writes has died."""
+"""Seconds without renewal after which a writing request counts as dead."""
 RENEW_S = 4.0
 _LISTED = 20
 _FILENAME = 255
-"""Characters of a file's name that are shown."""
+"""Maximum number of characters of a file name that are shown."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The bounds: an owner's open uploads, his bytes in the store (0: no limit), and hours after the last byte."""
+    """Limits on open uploads, on stored bytes (0: no limit), and on hours since the last byte."""
 
     max_open: int
     max_owner_bytes: int
@@ -52,16 +55,17 @@ class Terms:
 
     @staticmethod
     def of(settings: Settings) -> "Terms":
-        """Those of the settings."""
+        """Return the limits of the settings."""
         return Terms(settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours)
 
 
 @dataclass(frozen=True)
 class State:
-    """Where an upload is.
+    """Progress of an upload.
 
     Attributes:
-        details: Upload-Metadata as it was sent; None: there was none.
+        offset, length: bytes received, and bytes of the whole file.
+        details: Upload-Metadata as sent; None if there was none.
         expires_at: seconds since 1970.
     """
 
@@ -75,7 +79,10 @@ class State:
 
 @dataclass(frozen=True)
 class Writing:
-    """An upload that a request has taken, to write from `offset` on; the request's own number is `fence`."""
+    """An upload that a request has leased in order to write from `offset` on.
+
+    `fence` identifies the request.
+    """
 
     id: str
     owner_id: str
@@ -86,7 +93,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes that go on where an upload is: a file, which is moved into the store."""
+    """The next bytes of an upload, in a file that is moved into the store."""
 
     path: Path
     bytes: int
@@ -102,15 +109,15 @@ def create(
     terms: Terms,
     repeat: idempotency.Request | None = None,
 ) -> tuple[UploadOut, bool]:
-    """Begin an upload of `length` bytes; returns it, and whether it is a replay.
+    """Begin an upload of `length` bytes; return it, and True if this replays an earlier response.
 
     Args:
-        details: Upload-Metadata as it was sent.
-        sha256: of the whole file, in hex, if the client says it.
+        details: Upload-Metadata as sent.
+        sha256: digest of the whole file in hexadecimal, if the client sent it.
 
     Raises:
-        StorageFull, BodyTooLarge: the owner has no room for so many bytes.
-        TooManyRequests: he has `terms.max_open` uploads already.
+        StorageFull, BodyTooLarge: the owner has no room for these bytes.
+        TooManyRequests: the owner has `terms.max_open` uploads already.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     quota.require_room(db, actor.owner_id, terms.max_owner_bytes, length)
@@ -125,38 +132,45 @@ def create(
             session.add(row)
             session.flush()
             record(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
-            answer = shown(row)
+            response = shown(row)
             idempotency.remember(
-                session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, answer, now
+                session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, response, now
             )
             _take_place(session, row, terms.max_open, now)
-    except IntegrityError:  # another request was faster with the idempotency key
+    except IntegrityError:  # a concurrent request was first with the idempotency key
         raise idempotency.in_flight() from None
-    return answer, False
+    return response, False
 
 
 def read(db: Database, actor: Actor, upload: str) -> State:
-    """Where an upload is. Raises NotFound."""
+    """Return the progress of an upload.
+
+    Raises:
+        NotFound: the caller sees no such upload.
+    """
     with db.read() as session:
         return _state(find(session, actor, upload, db.now(session)))
 
 
 def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
-    """A page of the uploads that the caller sees and that are neither submitted, removed nor expired, newest first."""
+    """Return a page of the caller's open uploads: not submitted, removed or expired.
+
+    The newest comes first.
+    """
     with db.read() as session:
         query = select(Upload).where(actor.filter(Upload.owner_id), Upload.expires_at > db.now(session))
-        found: Page[Upload] = page(session, query, Upload.id, limit, cursor, descending=True)
-        return {"items": [shown(row) for row in found.rows], "next_cursor": found.next_cursor}
+        uploads: Page[Upload] = page(session, query, Upload.id, limit, cursor, descending=True)
+        return {"items": [shown(row) for row in uploads.rows], "next_cursor": uploads.next_cursor}
 
 
 def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
-    """Take an upload, to write to it from `offset` on.
+    """Lease an upload in order to write to it from `offset` on.
 
-    `renew` it every `RENEW_S`, and `release` it if nothing was written.
+    Call `renew` every `RENEW_S` seconds, and `release` if nothing was written.
 
     Raises:
-        NotFound: there is none, or it has expired.
-        OffsetMismatch: it is elsewhere.
+        NotFound: there is no such upload, or it has expired.
+        OffsetMismatch: the upload is at another offset.
         UploadLocked: another request writes to it.
         Invalid: it has too many pieces.
     """
@@ -178,7 +192,10 @@ def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
 
 
 def renew(db: Database, writing: Writing) -> None:
-    """Say that the request still writes; without effect once another one has taken the upload."""
+    """Renew the lease of a request that still writes.
+
+    It has no effect once another request has the lease.
+    """
     with db.write() as session:
         until = db.now(session) + LEASE_S
         mine = update(Upload).where(*_held(writing), Upload.held_until.is_not(None))
@@ -186,13 +203,13 @@ def renew(db: Database, writing: Writing) -> None:
 
 
 def release(db: Database, writing: Writing) -> None:
-    """The request writes no more; without effect once another one has taken the upload."""
+    """End the lease of a request; without effect once another request has the lease."""
     with db.write() as session:
         session.execute(update(Upload).where(*_held(writing)).values(held_until=None))
 
 
 def require_room(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
-    """Refuse a piece of `size` bytes (None: not known yet) for which the upload's owner has no room.
+    """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
 
     Raises:
         StorageFull, BodyTooLarge: see `core.requests.quota`.
@@ -201,11 +218,11 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
 
 
 def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms) -> State:
-    """Store a piece, let the upload go on behind it, and give it up; where the upload is now.
+    """Store a piece, advance the upload past it, end the lease, and return the progress.
 
     Raises:
         NotFound: the upload was removed meanwhile.
-        OffsetMismatch: another request has taken it meanwhile.
+        OffsetMismatch: another request has written to it meanwhile.
         StorageFull: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
@@ -235,7 +252,11 @@ def append(db: Database, store: Store, actor: Actor, writing: Writing, piece: Pi
 
 
 def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
-    """Remove an upload; a request that writes to it finds it gone. Raises NotFound."""
+    """Remove an upload; a request that writes to it then finds it missing.
+
+    Raises:
+        NotFound: the caller sees no such upload.
+    """
     with db.write() as session:
         now = db.now(session)
         row = find(session, actor, upload, now, lock=True)
@@ -247,11 +268,11 @@ def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
 
 
 def find(session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False) -> Upload:
-    """The upload of that id that the caller sees, unless it has expired.
+    """Return the upload of that id, if the caller sees it and it has not expired.
 
     Args:
         now: seconds since 1970 by the database's clock.
-        lock: take the row for writing.
+        lock: lock the row for writing.
 
     Raises:
         NotFound: there is none.
@@ -266,7 +287,7 @@ def find(session: Session, actor: Actor, upload: str, now: float, *, lock: bool 
 
 
 def shown(row: Upload) -> UploadOut:
-    """The upload as an answer shows it."""
+    """Return the upload as responses show it."""
     return {
         "id": row.id,
         "filename": _filename(row.details),
@@ -278,7 +299,10 @@ def shown(row: Upload) -> UploadOut:
 
 
 def _filename(details: str | None) -> str | None:
-    """What Upload-Metadata (checked when the upload began) calls the file, with � for what cannot be printed."""
+    """Return the file name in Upload-Metadata, with � for characters that cannot be printed.
+
+    The metadata was checked when the upload began.
+    """
     for pair in (details or "").split(","):
         name, _, value = pair.strip().partition(" ")
         if name == "filename":
@@ -292,11 +316,15 @@ def _state(row: Upload) -> State:
 
 
 def _held(writing: Writing) -> tuple[Any, ...]:
+    """Return the conditions that select the upload while this request has the lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 
 def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
-    """Refuse the upload that this transaction has added, if it is one too many. Last in it: it locks the owner."""
+    """Check that the upload added by this transaction is not one too many for its owner.
+
+    Call this last in the transaction, since it locks the owner's row.
+    """
     session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
     mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
     if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
@@ -310,10 +338,11 @@ def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
 
 
 def _require_few_pieces(session: Session, row: Upload) -> None:
-    most = SPARE_PIECES + row.length // LEAST_BYTES
-    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= most:
+    """Check that the upload may have another piece."""
+    max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
+    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
         raise Invalid(
-            f"{row.id} has {most} pieces, the most for its length: DELETE it, and begin anew with pieces of "
+            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin anew with pieces of "
             f"{LEAST_BYTES} bytes or more."
         )
 

@@ -1,4 +1,4 @@
-"""What is used: counts and bytes, per model and owner. For administrators."""
+"""Usage: counts and bytes per model and per owner, for administrators."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,11 +14,14 @@ from core.requests.times import rfc3339
 
 
 def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """A page of models with their counts and bytes (`core.db.usage.per_model`); deleted ones too until swept."""
+    """Return a page of models with their counts and bytes (`core.db.usage.per_model`).
+
+    Deleted models are included until the sweep has removed them.
+    """
     with db.read() as session:
         query = select(Model).where(actor.filter(Model.owner_id))
-        found: Page[Model] = page(session, query, Model.id, limit, cursor)
-        models = found.rows
+        rows: Page[Model] = page(session, query, Model.id, limit, cursor)
+        models = rows.rows
         owners = _names(session, {m.owner_id for m in models})
         counted = usage.per_model(session, Model.id.in_([m.id for m in models]))
         items: list[ModelUsage | OwnerUsage] = [
@@ -31,31 +34,32 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
             }
             for m in models
         ]
-        return {"items": items, "next_cursor": found.next_cursor}
+        return {"items": items, "next_cursor": rows.next_cursor}
 
 
 def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """A page of owners with the sums over their models, the bytes of their bases and uploads, and `measured_at`.
+    """Return a page of owners with sums over models, bytes of bases and uploads, `measured_at`.
 
-    Workers measure from time to time; only who was never measured is measured here.
+    Workers measure from time to time; only owners that were never measured are measured here.
     """
     with db.read() as session:
         query = select(Owner).where(actor.filter(Owner.id))
-        found: Page[Owner] = page(session, query, Owner.id, limit, cursor)
-    items: list[ModelUsage | OwnerUsage] = [_owner(db, owner) for owner in found.rows]
-    return {"items": items, "next_cursor": found.next_cursor}
+        owners: Page[Owner] = page(session, query, Owner.id, limit, cursor)
+    items: list[ModelUsage | OwnerUsage] = [_owner(db, owner) for owner in owners.rows]
+    return {"items": items, "next_cursor": owners.next_cursor}
 
 
 def _owner(db: Database, owner: Owner) -> OwnerUsage:
-    found = owner.usage or usage.measured(db, owner.id)
+    measured = owner.usage or usage.measured(db, owner.id)
     return {
         "owner": owner.name,
-        "measured_at": rfc3339(found["at"]),
-        "models": found["models"],
-        "tasks": found["tasks"],
-        "versions": found["versions"],
-        "jobs": found["jobs"],
-        "bytes": {"uploads": 0, **found["bytes"]},  # figures from before there were any
+        "measured_at": rfc3339(measured["at"]),
+        "models": measured["models"],
+        "tasks": measured["tasks"],
+        "versions": measured["versions"],
+        "jobs": measured["jobs"],
+        # figures measured before uploads existed lack them
+        "bytes": {"uploads": 0, **measured["bytes"]},
     }
 
 

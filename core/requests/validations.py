@@ -1,7 +1,7 @@
-"""Check a whole batch without learning it (`?validate=full`): a job decodes it and reports what a submit would.
+"""Check a whole batch without learning it (`?validate=full`): a job decodes and reports.
 
-The job has no task and no place in the line of its model: nothing waits for it, and it waits for nothing but a worker.
-Its archive is kept until it is over, and counts among the bytes of its owner.
+The job has no task and no place in the model's lineage: nothing waits for it, and it waits only for
+a worker. Its archive is stored until the job has ended, and counts among the bytes of its owner.
 """
 
 from sqlalchemy.orm import Session
@@ -21,12 +21,9 @@ from core.requests.submission import Done, Submission, archive_key
 
 
 def begin(submission: Submission) -> Done[JobOut]:
-    """Queue a job that decodes a batch.
-
-    Raises: as `Submission.submit`.
-    """
-    batch, there = submission.batch, submission.in_model()
-    report = submission.report(there)
+    """Queue a job that decodes a batch; for errors see `Submission.submit`."""
+    batch, batch_in_model = submission.batch, submission.in_model()
+    report = submission.report(batch_in_model)
     override = stored_override(submission.catalogue, batch.override)
     key = archive_key(new_id("job"))
 
@@ -36,11 +33,11 @@ def begin(submission: Submission) -> Done[JobOut]:
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
         session.flush()
-        found = batch.directory.classes
-        line = job_log.line_to_check(job, sum(found.values()), len(found))
-        job_rows.made(session, job, now, lines=[line])
+        class_counts = batch.directory.classes
+        log_line = job_log.line_to_check(job, sum(class_counts.values()), len(class_counts))
+        job_rows.made(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
         return Done(shown(session, job), job.id)
 
-    return submission.commit(there, key, add)
+    return submission.commit(batch_in_model, key, add)

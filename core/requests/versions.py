@@ -1,8 +1,8 @@
-"""Versions of a model as clients see them: list, detail, and the parts they are made of.
+"""Versions of a model as clients see them: list, details, and the parts they are made of.
 
-A version is addressed by number or alias. Parts are shared between versions by content; `shared_with` names
-the lowest earlier version that holds the same bytes. Replay buffers hold training images and are never
-given out.
+A version is addressed by number or alias. Versions share parts by content; `shared_with` names the
+lowest earlier version that holds the same bytes. Replay buffers hold training images and cannot be
+downloaded.
 """
 
 import re
@@ -53,12 +53,12 @@ _LISTED = load_only(
     Version.created_at,
 )
 LATEST = "latest"
-"""The newest published version; not a row that anybody moves."""
+"""Alias of the newest published version; no row stores it, and it cannot be moved."""
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """One part of a version as a file: its digest, size in bytes and a name to save it under."""
+    """A part of a version as a file: digest, size in bytes, and the name to save it under."""
 
     sha256: str
     bytes: int
@@ -66,10 +66,10 @@ class PartFile:
 
 
 def find_version(session: Session, model: Model, version: str) -> Version:
-    """The model's version of that number or alias.
+    """Return the model's version of that number or alias.
 
     Raises:
-        NotFound: no such number or alias.
+        NotFound: there is no such number or alias.
         WrongState: the model has no version yet, since the weights of its base are not there.
     """
     if model.base_job is not None:
@@ -96,20 +96,23 @@ def find_version(session: Session, model: Model, version: str) -> Version:
 
 
 def newest_published(session: Session, model_id: str) -> int | None:
-    """The number that `latest` stands for; the newest versions alone are read to find it."""
+    """Return the number that `latest` stands for; only the newest versions are read to find it."""
     query = select(Version.number).where(Version.model_id == model_id, Version.status == "published")
     return session.scalar(query.order_by(Version.number.desc()).limit(1))
 
 
 def list_versions(db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None) -> VersionPage:
-    """A page of versions by rising number, without what grows with the model; `get_version` has all of one."""
+    """Return a page of versions by ascending number, without fields that grow with the model.
+
+    `get_version` returns all fields of one version.
+    """
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
-        found: Page[Version] = page(session, query, Version.number, limit, cursor)
-        accuracy = _mean_accuracy(session, row, [version.number for version in found.rows])
-        items = [_item(version, accuracy.get(version.number)) for version in found.rows]
-        return {"items": items, "next_cursor": found.next_cursor}
+        rows: Page[Version] = page(session, query, Version.number, limit, cursor)
+        accuracy = _mean_accuracy(session, row, [version.number for version in rows.rows])
+        items = [_item(version, accuracy.get(version.number)) for version in rows.rows]
+        return {"items": items, "next_cursor": rows.next_cursor}
 
 
 def _item(version: Version, accuracy: float | None) -> VersionItem:
@@ -130,7 +133,7 @@ def _item(version: Version, accuracy: float | None) -> VersionItem:
 
 
 def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
-    """Return the mean accuracy of versions over the learned tasks that they were measured on."""
+    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured."""
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
         select(Result.version, func.avg(cast_to(Result.correct, Float) / Result.total))
@@ -146,7 +149,7 @@ def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> di
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
-    """One version: manifest, parts with sizes, gate verdict and its row of the accuracy matrix."""
+    """Return one version: manifest, parts with sizes, gate verdict, and row of the matrix."""
     with db.read() as session:
         row = find_model(session, actor, model)
         return to_json(session, row, [find_version(session, row, version)])[0]
@@ -155,20 +158,22 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> Version
 def list_results(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> ResultPage:
-    """A page of what was counted of a version, by rising task; also of tasks that it was not taught."""
+    """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
-        found: Page[Result] = page(session, query, Result.task, limit, cursor)
+        results: Page[Result] = page(session, query, Result.task, limit, cursor)
         items: list[TaskResult] = [
             {"task": one.task, "correct": one.correct, "total": one.total, "per_class": one.per_class}
-            for one in found.rows
+            for one in results.rows
         ]
-        return {"items": items, "next_cursor": found.next_cursor}
+        return {"items": items, "next_cursor": results.next_cursor}
 
 
 def set_note(db: Database, actor: Actor, model: str, version: str, note: str | None) -> VersionOut:
-    """Write what a person says of a version; None or nothing removes it, and the same again changes nothing.
+    """Set a person's note on a version.
+
+    None or "" removes it, and setting the same note changes nothing.
 
     Raises:
         NotFound: the caller sees no such model or version.
@@ -187,7 +192,7 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
 def list_files(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> FileList:
-    """A page of the parts of a version that can be fetched, in the manifest's order."""
+    """Return a page of the parts of a version that can be downloaded, in the manifest's order."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         items: dict[str, FileOut] = {
@@ -195,36 +200,40 @@ def list_files(
             for p in _parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
-    found = page_of(items, limit, cursor)
-    return {"items": list(found.rows), "next_cursor": found.next_cursor}
+    files = page_of(items, limit, cursor)
+    return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
 def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
-    """Where to read one part.
+    """Return the file of one part.
 
     Raises:
-        NotFound: no such version or part.
-        Invalid: the part holds training images and is never given out.
+        NotFound: there is no such version or part.
+        Invalid: the part holds training images or their features, and cannot be downloaded.
         StoreCorrupt: it is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
-        found = session.get(Part, (row.id, part))
-        if found is None:
+        stored = session.get(Part, (row.id, part))
+        if stored is None:
             names = ", ".join(
                 p.name for p in _parts(session, [row.id])[row.id] if p.type not in PRIVATE_TYPES
             )
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
-        if found.type in PRIVATE_TYPES:
-            held = "images" if found.type in IMAGE_TYPES else "features"
-            raise Invalid(f"The part {part!r} holds {held} of the training data and cannot be downloaded.")
-        damage.refuse(session, row, {Blobs.key(found.sha256): found.name})
-        return PartFile(found.sha256, found.bytes, f"{owner.name}-v{row.number}-{found.name}.safetensors")
+        if stored.type in PRIVATE_TYPES:
+            content = "images" if stored.type in IMAGE_TYPES else "features"
+            raise Invalid(f"The part {part!r} holds {content} of the training data and cannot be downloaded.")
+        damage.refuse(session, row, {Blobs.key(stored.sha256): stored.name})
+        return PartFile(
+            stored.sha256,
+            stored.bytes,
+            f"{owner.name}-v{row.number}-{stored.name}.safetensors",
+        )
 
 
 def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list[VersionOut]:
-    """Versions of one model in the shape of the API's answers, in the order given."""
+    """Return versions of one model as responses show them, in the given order."""
     if not versions:
         return []
     parts = _parts(session, [v.id for v in versions])
@@ -272,36 +281,38 @@ def _one(
 
 
 def _parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
-    """Parts by version id, in the manifest's order."""
-    found: dict[str, list[Part]] = {i: [] for i in ids}
+    """Return the parts of each version by version id, in the manifest's order."""
+    parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
     query = select(Part).where(Part.version_id.in_(ids)).order_by(Part.version_id, Part.position, Part.name)
     for part in session.scalars(query):
-        found[part.version_id].append(part)
-    return found
+        parts_by_version[part.version_id].append(part)
+    return parts_by_version
 
 
 def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
-    """The lowest version number of the model that holds each blob."""
-    wanted = sorted(digests)
-    found: dict[str, int] = {}
-    for start in range(0, len(wanted), 500):  # SQLite bounds the number of bound values
+    """Return the lowest version number of the model that holds each blob, by digest."""
+    sorted_digests = sorted(digests)
+    first_holders: dict[str, int] = {}
+    for start in range(0, len(sorted_digests), 500):  # SQLite limits the number of bound values
         query = (
             select(Part.sha256, func.min(Version.number))
             .join(Version, Version.id == Part.version_id)
-            .where(Version.model_id == model.id, by_model(Part.sha256).in_(wanted[start : start + 500]))
+            .where(
+                Version.model_id == model.id, by_model(Part.sha256).in_(sorted_digests[start : start + 500])
+            )
             .group_by(Part.sha256)
         )
-        found.update((sha256, number) for sha256, number in session.execute(query))
-    return found
+        first_holders.update((sha256, number) for sha256, number in session.execute(query))
+    return first_holders
 
 
 def _accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
-    """Rows of the accuracy matrix: one cell per learned task, null where not measured."""
+    """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
     learned = select(Version.task_number).where(
         Version.model_id == model.id, Version.task_number.is_not(None)
     )
     columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
     query = select(Result.version, Result.task, Result.correct, Result.total)
-    found = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
-    cells = {(version, task): correct / total for version, task, correct, total in found if total}
+    results = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
+    cells = {(version, task): correct / total for version, task, correct, total in results if total}
     return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

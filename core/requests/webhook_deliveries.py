@@ -1,4 +1,4 @@
-"""Deliveries of a webhook: what was sent or waits to be sent, how it went, and once more."""
+"""Deliveries of a webhook: list them, show one, and send one again."""
 
 from typing import Literal
 
@@ -26,26 +26,35 @@ def list_deliveries(
     limit: int,
     cursor: str | None,
 ) -> DeliveryPage:
-    """A page of a webhook's deliveries, newest first. Raises NotFound."""
+    """Return a page of a webhook's deliveries, newest first.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+    """
     with db.read() as session:
         row = webhooks.find(session, actor, webhook)
         query = select(Delivery).where(Delivery.webhook_id == row.id)
         if state is not None:
             query = query.where(Delivery.state == state)
-        found: Page[Delivery] = page(session, query, Delivery.number, limit, cursor, descending=True)
-        return {"items": [shown(one) for one in found.rows], "next_cursor": found.next_cursor}
+        deliveries: Page[Delivery] = page(session, query, Delivery.number, limit, cursor, descending=True)
+        return {"items": [shown(one) for one in deliveries.rows], "next_cursor": deliveries.next_cursor}
 
 
 def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """One delivery with its payload. Raises NotFound."""
+    """Return one delivery with its payload.
+
+    Raises:
+        NotFound: the caller sees no such webhook or delivery.
+    """
     with db.read() as session:
         row = webhooks.find(session, actor, webhook)
         return detail(actor, _find(session, row, delivery))
 
 
 def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """Send a delivery once more, at once and from the first attempt on; its id stays, so that a receiver
-    knows it again.
+    """Send a delivery again, at once and counting attempts from 0.
+
+    Its id stays, so that a receiver recognises it.
 
     Raises:
         NotFound: the caller sees no such webhook or delivery.

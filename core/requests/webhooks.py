@@ -1,6 +1,7 @@
-"""Webhooks: whom an owner wants to be told what happens to his models.
+"""Webhooks: receivers that an owner wants notified of events of the owner's models.
 
-An address is checked here so that a person learns at once what is wrong with it, and again whenever something is sent.
+An address is checked here, so that a person learns at once of a problem, and again before each
+delivery.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from core.requests.times import rfc3339
 from core.settings import Settings
 
 BOTH_S = 86_400.0
-"""After a rotation the secret before it signs too for so long."""
+"""Seconds after a rotation during which the previous secret signs too."""
 _LISTED = 20
 
 
@@ -46,31 +47,32 @@ def create(
     model: str | None,
     format: WebhookFormat = "standard",
 ) -> NewWebhook:
-    """Name a receiver; the answer has its `secret`, which is shown at no other time.
+    """Create a webhook; the response has its `secret`, which is never shown again.
 
     Args:
-        events: of `core.protocol.webhook.EVENTS`.
-        model: id or name of the only model that it is told of; None: all of the caller's owner.
+        events: some of `core.protocol.webhook.EVENTS`.
+        model: id or name of the only model it is notified of; None for all models of the caller's
+            owner.
         format: payloads as they are, or messages for Slack or Teams.
 
     Raises:
-        Invalid: an address to which nothing is sent, or an unknown event.
+        Invalid: the address is not allowed, or an event is unknown.
         NotFound: the caller sees no such model.
-        TooManyRequests: the owner has as many as he may.
+        TooManyRequests: the owner has as many webhooks as allowed.
         WebhooksUnavailable: the service has no key for secrets.
     """
     key, target = webhook_secret.key(settings), _checked(settings, url)
     with db.write() as session:
         now, row_id = db.now(session), new_id("whk")
-        of = None if model is None else find_model(session, actor, model)
+        model_row = None if model is None else find_model(session, actor, model)
         secret = webhook_secret.secret(key, row_id, 1)
         row = Webhook(
             id=row_id,
-            owner_id=actor.owner_id if of is None else of.owner_id,
+            owner_id=actor.owner_id if model_row is None else model_row.owner_id,
             url=url,
             format=format,
             events=_known(events),
-            model_id=None if of is None else of.id,
+            model_id=None if model_row is None else model_row.id,
             generation=1,
             secret_sha256=webhook_secret.digest(secret),
             dropped=0,
@@ -79,38 +81,43 @@ def create(
         )
         session.add(row)
         session.flush()
-        told: Any = {"host": target.host, "events": row.events}
-        record(session, actor, "webhook.create", row.id, told, now=now, model=row.model_id)
+        data: Any = {"host": target.host, "events": row.events}
+        record(session, actor, "webhook.create", row.id, data, now=now, model=row.model_id)
         _take_place(session, row, settings.max_webhooks)
         return {**shown(session, [row])[0], "secret": secret}
 
 
 def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> WebhookPage:
-    """A page of the webhooks that the caller sees."""
+    """Return a page of the webhooks that the caller sees."""
     with db.read() as session:
         query = select(Webhook).where(actor.filter(Webhook.owner_id))
-        found: Page[Webhook] = page(session, query, Webhook.id, limit, cursor)
-        return {"items": shown(session, found.rows), "next_cursor": found.next_cursor}
+        rows: Page[Webhook] = page(session, query, Webhook.id, limit, cursor)
+        return {"items": shown(session, rows.rows), "next_cursor": rows.next_cursor}
 
 
 def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
-    """One webhook. Raises NotFound."""
+    """Return one webhook.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+    """
     with db.read() as session:
         return shown(session, [find(session, actor, webhook)])[0]
 
 
 def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
-    """Change fields: `url`, `format`, `events`, `model` (null: all models), `enabled`.
+    """Change a webhook's `url`, `format`, `events`, `model` (null for all models) or `enabled`.
 
-    What waits goes to the new address in the new format.
+    Waiting deliveries go to the new address in the new format.
 
     Raises:
         NotFound: the caller sees no such webhook or model.
-        Invalid: as `create`; or a model of another owner.
+        Invalid: see `create`; or the model belongs to another owner.
     """
     if (url := patch.get("url")) is not None:
         with db.read() as session:
-            find(session, actor, webhook)  # before a name is looked up for him
+            # only a caller who sees the webhook may cause a DNS look-up
+            find(session, actor, webhook)
         _checked(settings, url)
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
@@ -128,7 +135,11 @@ def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: 
 
 
 def remove(db: Database, actor: Actor, webhook: str) -> None:
-    """Delete a webhook with all that it was to be told. Raises NotFound."""
+    """Delete a webhook with all its deliveries.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+    """
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
@@ -138,7 +149,9 @@ def remove(db: Database, actor: Actor, webhook: str) -> None:
 
 
 def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
-    """Give a webhook a new secret, shown this once; for a day deliveries are signed with both.
+    """Give a webhook a new secret, shown only now.
+
+    Deliveries are signed with both secrets for a day.
 
     Raises:
         NotFound: the caller sees no such webhook.
@@ -155,7 +168,7 @@ def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewW
 
 
 def test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
-    """Send it an event of the type `webhook.test`; while one waits, that one is the answer.
+    """Send an event of type `webhook.test`; while one is waiting, return that one.
 
     Raises:
         NotFound: the caller sees no such webhook.
@@ -175,7 +188,11 @@ def test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
 
 
 def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
-    """The webhook of that id that the caller sees. Raises NotFound."""
+    """Return the webhook of that id.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+    """
     query = select(Webhook).where(Webhook.id == webhook, actor.filter(Webhook.owner_id))
     row = session.scalars(query.with_for_update() if lock else query).one_or_none()
     if row is None:
@@ -184,7 +201,11 @@ def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) ->
 
 
 def require_enabled(row: Webhook) -> None:
-    """Refuse what sends to a webhook that is disabled. Raises WrongState."""
+    """Check that a webhook is enabled.
+
+    Raises:
+        WrongState: it is disabled.
+    """
     if row.disabled_at is not None:
         raise WrongState(
             f'{row.id} is disabled, and nothing is sent to it. PATCH /v1/webhooks/{row.id} {{"enabled": true}} first.',
@@ -193,7 +214,11 @@ def require_enabled(row: Webhook) -> None:
 
 
 def require_room(session: Session, row: Webhook) -> None:
-    """Refuse a delivery more where too many of the owner wait. Raises TooManyRequests."""
+    """Check that the owner may have another waiting delivery.
+
+    Raises:
+        TooManyRequests: too many are waiting.
+    """
     if deliveries.pending(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
             f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the "
@@ -202,7 +227,7 @@ def require_room(session: Session, row: Webhook) -> None:
 
 
 def shown(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
-    """Webhooks as answers show them, in four queries however many they are."""
+    """Return webhooks as responses show them, in four queries for any number."""
     ids = [row.id for row in rows]
     counts = select(Delivery.webhook_id, func.count()).where(Delivery.webhook_id.in_(ids), deliveries.WAITS)
     waiting = {id_: count for id_, count in session.execute(counts.group_by(Delivery.webhook_id))}
@@ -256,7 +281,11 @@ def _last(row: Delivery) -> LastDelivery:
 
 
 def _checked(settings: Settings, url: str) -> public_address.Target:
-    """Where a URL leads, once it is known to lead where it may."""
+    """Return the target of a URL after checking that it is an allowed address.
+
+    Raises:
+        Invalid: it is not.
+    """
     try:
         target = public_address.target_of(url)
         public_address.checked(target, public_address.networks(settings.webhook_allow))
@@ -266,26 +295,32 @@ def _checked(settings: Settings, url: str) -> public_address.Target:
 
 
 def _known(events: Sequence[str]) -> list[str]:
-    """Event types in their usual order, each once."""
+    """Return event types in their usual order, each once.
+
+    Raises:
+        Invalid: an event is unknown, or there is none.
+    """
     unknown = [event for event in events if event not in EVENTS]
     if unknown or not events:
-        said = f"There is no event {unknown[0][:40]!r}" if unknown else "A webhook needs an event"
+        problem = f"There is no event {unknown[0][:40]!r}" if unknown else "A webhook needs an event"
         raise Invalid(
-            f"{said}: take some of {', '.join(EVENTS)}.", fields=[{"field": "events", "message": said}]
+            f"{problem}: take some of {', '.join(EVENTS)}.", fields=[{"field": "events", "message": problem}]
         )
     return [event for event in EVENTS if event in events]
 
 
 def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
+    """Return the id of the only model that a webhook is notified of; None for all models."""
     if model is None:
         return None
-    found = find_model(session, actor, model)
-    if found.owner_id != row.owner_id:
+    model_row = find_model(session, actor, model)
+    if model_row.owner_id != row.owner_id:
         raise Invalid("A webhook is told of its own owner's models alone: make one for the other owner.")
-    return found.id
+    return model_row.id
 
 
 def _enable(session: Session, row: Webhook, enabled: bool, now: float) -> None:
+    """Enable or disable a webhook; waiting deliveries of an enabled one are due at once."""
     if not enabled:
         row.disabled_at, row.disabled_because, row.due_at = row.disabled_at or now, None, None
     elif row.disabled_at is not None:
@@ -297,22 +332,26 @@ def _enable(session: Session, row: Webhook, enabled: bool, now: float) -> None:
 def _record_change(
     session: Session, actor: Actor, row: Webhook, patch: WebhookChange, changed: list[str], now: float
 ) -> None:
+    """Add a change of a webhook to the audit trail."""
     if "model" in patch and "model" not in changed:
         changed.append("model")
-    told: Any = {"changed": changed, "events": row.events, "host": public_address.target_of(row.url).host}
+    data: Any = {"changed": changed, "events": row.events, "host": public_address.target_of(row.url).host}
     if patch.get("enabled") is not None:
-        told["to"] = "enabled" if patch["enabled"] else "disabled"
-    record(session, actor, "webhook.change", row.id, told, now=now, model=row.model_id)
+        data["to"] = "enabled" if patch["enabled"] else "disabled"
+    record(session, actor, "webhook.change", row.id, data, now=now, model=row.model_id)
 
 
 def _take_place(session: Session, row: Webhook, most: int) -> None:
-    """Refuse the webhook that this transaction has added, if it is one too many. Last in it: it locks the owner."""
+    """Check that the webhook added by this transaction is not one too many for its owner.
+
+    Call this last in the transaction, since it locks the owner's row.
+    """
     session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
     mine = select(Webhook.id).where(Webhook.owner_id == row.owner_id, Webhook.id != row.id)
-    others = list(session.scalars(mine.order_by(Webhook.id)))
-    if len(others) >= most:
+    other_ids = list(session.scalars(mine.order_by(Webhook.id)))
+    if len(other_ids) >= most:
         raise TooManyRequests(
             f"You have {most} webhooks, the most that one owner may have: DELETE one at /v1/webhooks/{{id}}, or let one"
             " be told of more.",
-            extra={"webhooks": others[:_LISTED]},
+            extra={"webhooks": other_ids[:_LISTED]},
         )

@@ -1,4 +1,4 @@
-"""Uploads of which every byte is here: read again, piece by piece, and spent on the task that takes them."""
+"""Complete uploads: read their pieces again, and remove them once a task has taken them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Whole:
     """A complete upload.
 
     Attributes:
-        sha256: of the whole, as its client announced it; None: it did not.
-        pieces: (key, sha256) of each, in order.
+        sha256: digest of the whole file that its client announced; None if it did not.
+        pieces: (key, sha256) of each piece, in order.
     """
 
     id: str
@@ -34,11 +34,11 @@ class Whole:
 
 
 def whole(db: Database, actor: Actor, upload: str) -> Whole:
-    """The upload of that id.
+    """Return the complete upload of that id.
 
     Raises:
         NotFound: there is none.
-        UploadIncomplete: bytes are lacking.
+        UploadIncomplete: bytes are missing.
     """
     with db.read() as session:
         row = find(session, actor, upload, db.now(session))
@@ -53,17 +53,17 @@ def whole(db: Database, actor: Actor, upload: str) -> Whole:
 
 
 def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
-    """The bytes of an upload, each piece verified on its way.
+    """Yield the bytes of an upload; each piece is verified while it is read.
 
     Raises:
-        NotFound: it was submitted or removed meanwhile.
+        NotFound: the upload was submitted or removed meanwhile.
         StoreCorrupt: a piece is missing or damaged.
     """
     try:
         for key, sha256 in upload.pieces:
             yield from verified(store.read(key), key, sha256)
     except StoreCorrupt as error:
-        read(db, actor, upload.id)  # perhaps it is gone by now
+        read(db, actor, upload.id)  # raises NotFound if the upload has been removed meanwhile
         raise StoreCorrupt(
             f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and upload the file again.",
             extra=error.extra,
@@ -71,7 +71,9 @@ def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterato
 
 
 def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
-    """Forget an upload in the transaction that accepts what it holds; `remove` its objects afterwards.
+    """Delete the rows of an upload in the transaction that accepts its content.
+
+    Call `remove` afterwards.
 
     Raises:
         NotFound: another request was faster.
@@ -80,7 +82,10 @@ def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
 
 
 def remove(store: Store, upload: Whole) -> None:
-    """Delete the objects of an upload that is spent; what an outage leaves is the sweep's."""
+    """Delete the objects of an upload that a task has taken.
+
+    The sweep removes what an outage leaves.
+    """
     try:
         for key, _ in upload.pieces:
             store.delete(key)

@@ -1,15 +1,15 @@
 """One piece of advice where a line goes wrong slowly: the condition, the one request that helps, and its cost.
 
-Advice is given once: the versions that come from the one that gave it are silent while its condition holds. Conditions
+Advice is given once: the versions that come from the one that gave it are silent while its condition holds, and so are
+later versions of the same batch, which is learned again. Conditions
 that hold and were advised on are kept beside each version, so that the next looks at its parent alone.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core import imagenet_base
@@ -21,6 +21,7 @@ from core.line.coverage import taught
 from core.line.row import row_of
 from core.protocol.figures import Baseline
 from core.recipe.passes import BASE_SIZE, pass_of
+from core.steps import Step
 from core.work.confused_pairs import ConfusedPair
 
 FAR = Fraction(1, 10)
@@ -86,7 +87,7 @@ def advise_once(
         says_other: the version has a warning already that says what to do: nothing is added to it.
     """
     found = _find_conditions(session, model, version, job, confused)
-    before = _read_given(session, model, version.parent or 0)
+    before = _read_given(session, model, version)
     given = [one.key for one in found if one.key in before]
     fresh = None if says_other else next((one for one in found if one.key not in before), None)
     if fresh is not None:
@@ -153,9 +154,19 @@ def _find_conditions(
     return found
 
 
-def _read_given(session: Session, model: Model, version: int) -> set[str]:
-    row = session.get(Measurement, (model.id, version, ADVICE, ALL_TASKS))
-    return set() if row is None else set(row.detail["given"])
+def _read_given(session: Session, model: Model, version: Version) -> set[str]:
+    """What was advised on the version's parent, and on earlier versions of the same batch: it is learned again."""
+    same = select(Version.number).where(
+        Version.model_id == model.id,
+        Version.task_number == version.task_number,
+        Version.number < version.number,
+    )
+    query = select(Measurement.detail).where(
+        Measurement.model_id == model.id,
+        Measurement.name == ADVICE,
+        or_(Measurement.version == (version.parent or 0), Measurement.version.in_(same)),
+    )
+    return {key for detail in session.scalars(query) for key in detail["given"]}
 
 
 def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
@@ -224,10 +235,10 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
-    body = json.dumps({"base": imagenet_base.NAME})
+    begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
-        f"POST /v1/models/{model.name}/rebase {body}. A pass over the {images:,} images of its tasks takes about "
+        f"{begin}. A pass over the {images:,} images of its tasks takes about "
         f"{max(1, round(seconds)):,} s of one core there."
     )
 

@@ -1,8 +1,9 @@
-"""What versions answered on held-out images: stored before the publishing transaction, named in it.
+"""Predictions on held-out images: stored before the publishing transaction, and referenced in it.
 
-All of an update are one blob (`core.ingest.answers`), so that the requests to the store do not grow with the number of
-tasks. Besides those of the cells that a job measured there are the parent's on tasks on which it has none, such as
-those from before answers were kept: the job asks it there again, and they fill its cells.
+All predictions of an update are one blob (`core.ingest.answers`), so that requests to the store do
+not grow with the number of tasks. The blob has the predictions that a job measured. For the
+parent's cells without predictions, written by older releases, the job predicts the task again and
+fills them.
 """
 
 from collections.abc import Mapping
@@ -25,19 +26,25 @@ _FILE = "answers.safetensors"
 
 @dataclass(frozen=True)
 class Stored:
-    """A blob of answers."""
+    """A stored blob of predictions: digest and size in bytes."""
 
     sha256: str
     bytes: int
 
 
 Kept = Mapping[tuple[Measured, int], Stored]
-"""By version and task; all the same blob."""
+"""Blob by version and task; all entries are the same blob."""
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """The answers of a result, stored: what cells name them, the blob's file, and keys of tasks that had none."""
+    """Stored predictions of a result.
+
+    Attributes:
+        kept: blob for each cell.
+        path: file of the blob.
+        keys: new keys of tasks that had none.
+    """
 
     kept: Kept
     path: Path
@@ -45,12 +52,12 @@ class Sealed:
 
     @property
     def blob(self) -> Stored | None:
-        """The blob; None: no cell lacks answers."""
+        """The blob; None if no cell lacks predictions."""
         return next(iter(self.kept.values()), None)
 
 
 def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Sealed:
-    """Store the answers of a result that no cell has yet."""
+    """Store the predictions of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         older = {"base": 0, "parent": job.parent_version or 0}
@@ -59,12 +66,12 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
             Result.version.in_(set(older.values())),
             Result.answers.is_not(None),
         )
-        there = {(version, task) for version, task in session.execute(query)}
+        stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_keys(session, job.model_id, {file.task for file in found.document.answers})
     files = {
         (file.version, file.task): found.folder / file.file
         for file in found.document.answers
-        if (older.get(file.version), file.task) not in there
+        if (older.get(file.version), file.task) not in stored_cells
     }
     path = found.folder / _FILE
     if not files:
@@ -82,12 +89,16 @@ def store(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResul
 
 
 def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
+    """Return the keys by which predictions on tasks can be read."""
     query = select(Task.number, Task.answers_key).where(Task.model_id == model_id, Task.number.in_(tasks))
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
 def without(session: Session, model: Model, kept: Kept) -> Kept:
-    """Those of tasks whose held-out images are still there: answers are kept as long."""
+    """Return the entries of tasks whose held-out images are still there.
+
+    Predictions are retained as long as these.
+    """
     gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
     query = select(Task.number).where(Task.model_id == model.id, gone)
     tasks = set(session.scalars(query))
@@ -95,7 +106,7 @@ def without(session: Session, model: Model, kept: Kept) -> Kept:
 
 
 def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> None:
-    """Write the keys of tasks that had none, as far as cells name answers on them."""
+    """Store the new keys of those tasks whose predictions cells refer to."""
     for task in sorted({task for _, task in kept} & sealed.keys.keys()):
         session.execute(
             update(Task)
@@ -105,7 +116,7 @@ def write_keys(session: Session, model: Model, sealed: Sealed, kept: Kept) -> No
 
 
 def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResult) -> None:
-    """Give the parent's cells that have no answers what it answered now, where the count is the same as then."""
+    """Fill the parent's cells without predictions, if their count of correct ones still holds."""
     new = {cell.task: cell.correct for cell in found.results if cell.version == "new"}
     for (version, task), stored in kept.items():
         change = (found.changes or {}).get(str(task))
@@ -123,8 +134,11 @@ def fill(session: Session, model: Model, parent: int, kept: Kept, found: JobResu
 
 
 def new_bytes(session: Session, model: Model, kept: Kept) -> int:
-    """Bytes of the blob, unless the model has it already; before it is named."""
+    """Return the bytes that the blob adds to the model; 0 if the model has it.
+
+    Call this before cells refer to it.
+    """
     blobs = {stored.sha256: stored.bytes for stored in kept.values()}
     query = select(Result.answers).where(Result.model_id == model.id, Result.answers.in_(blobs)).distinct()
-    known = set(session.scalars(query))
-    return sum(size for sha256, size in blobs.items() if sha256 not in known)
+    stored_digests = set(session.scalars(query))
+    return sum(size for sha256, size in blobs.items() if sha256 not in stored_digests)

@@ -1,8 +1,9 @@
-"""The best validated state of a running job in the store, so that it can be downloaded before the job ends.
+"""The best validated state of a running job in the store, for download before the job ends.
 
-Registered under the fence as a snapshot is: `anytime/<job>/<fence>-<number>/` holds the parts and
-`manifest.json`; the job's row names them with their digests. A better state replaces it. When the job has
-published, or is over in another way, it goes; what a crash leaves behind is removed by the sweep.
+It is registered under the fence like a snapshot: `anytime/<job>/<fence>-<number>/` holds the parts
+and `manifest.json`, and the job's row names them with their digests. A better state replaces it. It
+is deleted when the job has published or ended in another way; the sweep removes what a crash leaves
+behind.
 """
 
 import json
@@ -25,39 +26,43 @@ MANIFEST = "manifest.json"
 
 
 def prefix_of(job_id: str) -> str:
-    """Where a job's best states lie in the store."""
+    """Return the prefix of a job's best states in the store."""
     return f"anytime/{job_id}/"
 
 
 def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
-    """Upload the folder of a best state, make it the job's, and delete the one before.
+    """Upload the folder of a best state, register it, and delete the previous one.
 
-    A state that is not better than the job's (an attempt that goes on from an older snapshot comes by it
-    again) is left out.
+    A state that is not better than the registered one is ignored; an attempt that resumes from an
+    older snapshot meets such states again.
 
     Raises:
-        LeaseLost: the claim is not the job's any more; nothing was registered or deleted.
-        ValueError: the folder is incomplete (a fault of the learning code).
+        LeaseLost: the job belongs to another claim; nothing was registered or deleted.
+        ValueError: the folder is incomplete, which is a fault of the learning code.
     """
-    found = read_anytime(path)
-    step, validation = found.document.steps, found.document.validation
+    result = read_anytime(path)
+    step, validation = result.document.steps, result.document.validation
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        known, origin = job.anytime, snapshots.origin(job)
-        if known is not None and known.origin == origin and known.correct >= validation.correct:
+        registered, origin = job.anytime, snapshots.origin(job)
+        if (
+            registered is not None
+            and registered.origin == origin
+            and registered.correct >= validation.correct
+        ):
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
         base, parent = (line.version_of(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = with_task(parent.manifest, task.number)
-    number = snapshots.next_number(known, claim)
+    number = snapshots.next_number(registered, claim)
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.upload(store, key, [part.path for part in found.parts])
+    files = snapshots.upload(store, key, [part.path for part in result.parts])
     described = []
-    for part in found.parts:
+    for part in result.parts:
         sha256, size = files[part.path.name]
         described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
-    content = manifest(model, task, job, base, found.document, described, None, tasks)
+    content = manifest(model, task, job, base, result.document, described, None, tasks)
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
@@ -77,7 +82,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
             metric = {"name": "anytime", "step": step, "value": validation.correct / validation.total}
             session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     except LeaseLost:
-        for name in files:  # ours alone, and never registered
+        for name in files:  # no other claim uses these objects, and they were never registered
             store.delete(key + name)
         raise
     snapshots.drop_older(store, prefix_of(claim.job_id), claim.fence, number)

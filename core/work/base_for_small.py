@@ -1,4 +1,4 @@
-"""The note of a batch of small images in a model whose base reads larger ones."""
+"""The note for a batch of small images in a model whose base reads larger ones."""
 
 from core import imagenet_base, packaged_base
 from core.ingest.decoder import SMALL_SIDE
@@ -7,18 +7,18 @@ from core.protocol.base import ModelBase
 from core.recipe.passes import pass_of
 
 _SHARE = 0.5
-"""Of the images, above which a batch is one of small images."""
+"""Share of small images above which a batch counts as one of small images."""
 
 
 def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
-    """Offer the small base, with the seconds that it saves, where most images of a batch are small."""
+    """Suggest the small base, and name the seconds it saves, if most images of a batch are small."""
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
     if base != imagenet_base.NAME or small <= _SHARE * images:
         return []
-    own = packaged_base.packaged().size
-    saved = pass_of(base, size).forward_s - pass_of(packaged_base.PACKAGED, own).forward_s
+    small_size = packaged_base.packaged().size
+    saved = pass_of(base, size).forward_s - pass_of(packaged_base.PACKAGED, small_size).forward_s
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, and are enlarged to "
-        f'{size}. A model with "base": "{packaged_base.PACKAGED}" reads them at {own} pixels, and saves about '
+        f'{size}. A model with "base": "{packaged_base.PACKAGED}" reads them at {small_size} pixels, and saves about '
         f"{saved * images:,.0f} s of one core in each pass over this batch"
     ]

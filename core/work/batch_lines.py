@@ -1,4 +1,4 @@
-"""What a job's log says of its batch: what decoding kept, and what it left out and why."""
+"""Log lines about a job's batch: what was decoded, and what was left out and why."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,47 +10,48 @@ from core.db.job_log import Line
 from core.ingest.ingest import Ingested
 
 EXAMPLES = 3
-"""Rejected images that are named in the log; the task's report has more."""
+"""Maximum number of rejected images named in the log; the task's report has more."""
 MAX_NOTES = 10
 MAX_PATH = 100
-"""Characters of a path, of which the end says most."""
+"""Maximum number of characters of a path; its end is kept, since that is the most specific."""
 
 
 def decoded(made: Ingested) -> list[Line]:
-    """What there is to learn from now, what was left out, and what a person should know of it."""
+    """Return lines about the images to learn from, those left out, and warnings."""
     total = made.n_train + made.n_held_out
-    found = f"{_some(total, 'image')} of {_some(len(made.classes), 'class', 'classes')}"
-    held = f"{made.n_held_out:,} held out to measure" if made.n_held_out else "none held out to measure"
-    said: Line = ("info", f"Decoded {found}: {made.n_train:,} to learn from, {held}.")
-    return [said, *left_out(made.report), *(("warning", text) for text in made.warnings)]
+    content = f"{_some(total, 'image')} of {_some(len(made.classes), 'class', 'classes')}"
+    held_out = f"{made.n_held_out:,} held out to measure" if made.n_held_out else "none held out to measure"
+    summary: Line = ("info", f"Decoded {content}: {made.n_train:,} to learn from, {held_out}.")
+    return [summary, *left_out(made.report), *(("warning", text) for text in made.warnings)]
 
 
 def left_out(report: Mapping[str, Any]) -> list[Line]:
-    """The lines of a report (`core.ingest.ingest`): rejected images, the first with reasons, and files passed over."""
-    lines: list[Line] = []
+    """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
+    log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:
         examples = _examples(report.get("rejected") or [], count)
-        lines.append(("warning", f"{_some(count, 'image')} rejected: {examples}."))
+        log_lines.append(("warning", f"{_some(count, 'image')} rejected: {examples}."))
     if ignored := int(report.get("ignored") or 0):
-        lines.append(("info", f"{_some(ignored, 'file')} ignored: not an image of a class."))
+        log_lines.append(("info", f"{_some(ignored, 'file')} ignored: not an image of a class."))
     if duplicates := int(report.get("duplicates") or 0):
-        said = "image repeats another one" if duplicates == 1 else "images repeat others"
-        lines.append(("info", f"{duplicates:,} {said} of the batch, byte for byte."))
+        text = "image repeats another one" if duplicates == 1 else "images repeat others"
+        log_lines.append(("info", f"{duplicates:,} {text} of the batch, byte for byte."))
     if alike := int(report.get("near_conflicts_count") or 0):
-        said = "image looks like one" if alike == 1 else "images look like others"
-        lines.append(("info", f"{alike:,} {said} under another label; see the task's report."))
-    lines += [("info", _sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]]
-    return lines
+        text = "image looks like one" if alike == 1 else "images look like others"
+        log_lines.append(("info", f"{alike:,} {text} under another label; see the task's report."))
+    log_lines += [("info", _sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]]
+    return log_lines
 
 
 def tell(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
-    """Write the lines of a report, in the caller's transaction."""
-    for line in left_out(report):
-        job_log.add(session, job_id, line, now)
+    """Write the lines of a report to the log, in the caller's transaction."""
+    for log_line in left_out(report):
+        job_log.add(session, job_id, log_line, now)
 
 
 def _examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
+    """Name the first rejected images with their reasons."""
     named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
     more = count - len(named)
     if more:

@@ -1,4 +1,4 @@
-"""A decoded batch beside the earlier tasks of its model: images that nearly repeat theirs, or contradict them."""
+"""Comparison of a batch with earlier tasks: near duplicates and contradicting labels."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,12 +20,14 @@ from core.protocol.report import BatchReport
 from core.store import Blobs
 
 MOST_TASKS = 1_000
-"""Earlier tasks that are looked at, the newest first."""
+"""Maximum number of earlier tasks to compare with, newest first."""
 TOGETHER = 200_000
-"""Images of earlier tasks that a batch is compared with at once."""
+"""Maximum number of images of earlier tasks compared with a batch at once."""
 
 
 class _Task(NamedTuple):
+    """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
+
     number: int
     traces_sha256: str | None
     is_learned: bool
@@ -34,17 +36,17 @@ class _Task(NamedTuple):
 def compared(
     db: Database, blobs: Blobs, model: Model, before: int | None, made: Ingested, *, near: bool = True
 ) -> Ingested:
-    """Return the batch with a report that also names contradictions and near duplicates in earlier tasks.
+    """Return the batch with a report of contradictions and near duplicates in earlier tasks.
 
-    Only tasks that the line was taught can contradict: a discarded one may be the wrong copy of this batch. In the task
-    scenario each task has classes of its own, and none contradicts another.
+    Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
+    this batch. In the task scenario each task has its own classes, so none contradicts another.
 
     Args:
-        before: number of the batch's own task; None: it has none, and all tasks are earlier.
+        before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    own = read_traces(made.traces)
-    found, without = Contradictions.of(made.report), list[int]()
+    batch_traces = read_traces(made.traces)
+    contradictions, not_compared = Contradictions.of(made.report), list[int]()
 
     def picture(row: int) -> Images:
         return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
@@ -54,50 +56,54 @@ def compared(
         for task in tasks:
             traces = None if task.traces_sha256 is None else _read(blobs, task.traces_sha256)
             if task.is_learned and model.scenario != "task":
-                if own.pixels is not None and traces is not None and traces.pixels is not None:
+                if batch_traces.pixels is not None and traces is not None and traces.pixels is not None:
                     together.append((task.number, traces))
                 else:
-                    without.append(task.number)
+                    not_compared.append(task.number)
             if sum(len(one.names) for _, one in together) > TOGETHER:
-                find_earlier(found, own, together, picture)
+                find_earlier(contradictions, batch_traces, together, picture)
                 together.clear()
             yield Earlier(task.number, traces)
         if together:
-            find_earlier(found, own, together, picture)
+            find_earlier(contradictions, batch_traces, together, picture)
 
     earlier = look(_earlier(db, model.id, before))
     data = made.report["data"]
     if near:
-        data = {**data, "near_duplicates": beside_earlier(data["near_duplicates"], own, earlier)}
+        data = {**data, "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier)}
     else:
         for _ in earlier:
             pass
     report: BatchReport = {
         **made.report,
-        **found.reported(),
-        "data": {**data, "conflicts": found.equal.count},
-        "conflicts_not_compared": sorted(without),
+        **contradictions.reported(),
+        "data": {**data, "conflicts": contradictions.equal.count},
+        # Contradictions are found while the tasks are iterated.
+        "conflicts_not_compared": sorted(not_compared),
     }
-    said = say(report)
-    others = [text for text in made.warnings if text != say(made.report)]
-    return replace(made, report=report, warnings=[said, *others] if said else others)
+    summary = say(report)
+    other_warnings = [text for text in made.warnings if text != say(made.report)]
+    return replace(made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings)
 
 
 def _earlier(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
-    """Tasks that still have images or hashes, the newest first."""
-    there = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
-    query = select(Task).where(Task.model_id == model_id, there, Task.held_out_deleted_at.is_(None))
+    """Yield tasks that still have images or hashes, the newest first."""
+    has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
+    query = select(Task).where(Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None))
     if before is not None:
         query = query.where(Task.number < before)
     query = query.order_by(Task.number.desc()).limit(MOST_TASKS)
     with db.read() as session:
         rows = session.scalars(query.options(load_only(Task.number, Task.traces_sha256, Task.standing)))
-        found = [_Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED) for task in rows]
-    yield from found
+        tasks = [_Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED) for task in rows]
+    yield from tasks
 
 
 def _read(blobs: Blobs, sha256: str) -> Traces | None:
-    """Read the traces of a task; None where they went meanwhile, or are damaged: the batch is learned all the same."""
+    """Read the traces of a task.
+
+    Return None if they are gone or damaged, since the batch is learned all the same.
+    """
     try:
         return read_traces(blobs.fetch(sha256))
     except (StoreCorrupt, ValueError):

@@ -1,11 +1,11 @@
 """The warning of a version whose features know more than its head says, with what helps and the request to send."""
 
-import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from core.db.tables import Model
 from core.protocol.figures import Baseline
 from core.protocol.job_result import JobResult
+from core.steps import Step
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead."""
@@ -49,23 +49,26 @@ def _advice(model: Model, version: int, found: JobResult, part_types: Collection
     if found.method.name == "analytic":
         other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other}}
-        return f"Send the next batch with another head: Perennial-Recipe: {json.dumps(patch)}."
+        return f"Send the next batch with another head: {_next_batch(model, patch)}."
     said = []
     plain = found.network is None
     if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
-        said.append(f"Send the next batch with `rebalance`: Perennial-Recipe: {json.dumps(REBALANCE)}.")
+        said.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
     again = "Or start" if said else "Start"
     if plain:
-        body = json.dumps(successor(model, version), ensure_ascii=False)
         said.append(
             f"{again} a model from these features with method `analytic`, and send it the batches again: "
-            f"POST /v1/models {body}."
+            f"{Step('POST', '/v1/models', body=successor(model, version))}."
         )
     else:
         said.append(
             f"{again} a model with method `analytic`, which has no such bias, and send it the batches again."
         )
     return " ".join(said)
+
+
+def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
+    return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
 def successor(model: Model, version: int) -> dict[str, object]:

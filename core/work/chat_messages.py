@@ -1,8 +1,8 @@
-"""What a webhook is told as a message that people read, in Slack or in Teams.
+"""Webhook payloads as messages that people read in Slack or Teams.
 
-Slack's incoming webhooks take `text` and `blocks` (Block Kit), where `&`, `<` and `>` are markup and therefore escaped.
-Teams' workflows take a message with an Adaptive Card; its texts are runs, in which nothing is markup. Names may be
-anything: neither form lets one mention people, link or format.
+Slack's incoming webhooks take `text` and `blocks` (Block Kit), where `&`, `<` and `>` are markup
+and must be escaped. Teams' workflows take a message with an Adaptive Card, whose texts are runs
+without markup. Names may contain any text: neither form lets a name mention people, link or format.
 """
 
 import json
@@ -15,23 +15,23 @@ from urllib.parse import quote
 from core.protocol.webhook import TEST, WebhookData, WebhookPayload
 
 MOST_CHARS = 300
-"""Of one line."""
+"""Maximum number of characters of one line."""
 MOST_REASONS = 5
 SECTION_CHARS = 3000
-"""Slack refuses a section with more."""
+"""Maximum number of characters of a section; Slack refuses longer ones."""
 CARD = "application/vnd.microsoft.card.adaptive"
 
 
 @dataclass
 class Message:
-    """What happened, line by line.
+    """A message about an event.
 
     Attributes:
         title: a sentence.
         facts: names and values.
-        reasons: sentences: why.
-        command: what one types next.
-        link: the page that shows it.
+        reasons: sentences with the reasons.
+        command: command to type next.
+        link: page that shows the event.
     """
 
     title: str
@@ -42,12 +42,12 @@ class Message:
 
 
 def write(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
-    """Return the body of a POST.
+    """Return the body of a POST for a chat service.
 
     Args:
         format: slack or teams.
-        payload: what happened.
-        public_url: where people reach the service; empty: messages have no links.
+        payload: the event.
+        public_url: address at which people reach the service; if empty, messages have no links.
 
     Raises:
         KeyError: there is no such format.
@@ -57,7 +57,7 @@ def write(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
 
 
 def describe(payload: WebhookPayload, public_url: str = "") -> Message:
-    """Return what a payload says, in words."""
+    """Return a payload as a message in words."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
         return Message(
@@ -74,15 +74,17 @@ def describe(payload: WebhookPayload, public_url: str = "") -> Message:
         "Cause": data.get("cause"),
     }
     message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
-    job, model = data.get("job"), data.get("model")
-    of_job = noun == "job" and job is not None
+    job_id, model_id = data.get("job"), data.get("model")
+    of_job = noun == "job" and job_id is not None
     message.link = _page(
-        public_url, f"jobs/{quote(job or '', safe='')}" if of_job else f"models/{quote(model or '', safe='')}"
+        public_url,
+        f"jobs/{quote(job_id or '', safe='')}" if of_job else f"models/{quote(model_id or '', safe='')}",
     )
     return message
 
 
 def _job(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of a job."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
     message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
     if (error := data.get("error")) is not None:
@@ -93,6 +95,7 @@ def _job(type: str, name: str, data: WebhookData) -> Message:
 
 
 def _version(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of a version, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
         message = Message(f"{name}: version {number} is held by its gate; production stays where it is.")
@@ -108,15 +111,16 @@ def _version(type: str, name: str, data: WebhookData) -> Message:
 
 
 def _reason(check: Mapping[str, Any]) -> str:
-    """What a check that failed has found."""
+    """Describe a failed check."""
     if check.get("detail"):
         return f"{check['name']}: {check['detail']}"
     value, limit = check.get("value"), check.get("limit")
-    found = "undefined" if value is None else f"{value:.4g}"
-    return f"{check['name']}: {found}" + ("" if limit is None else f", the limit is {limit:.4g}")
+    measured = "undefined" if value is None else f"{value:.4g}"
+    return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
 
 
 def _alias(type: str, name: str, data: WebhookData) -> Message:
+    """Describe a move of an alias."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
         return Message(f"{name}: the alias {alias} is deleted.")
@@ -125,10 +129,12 @@ def _alias(type: str, name: str, data: WebhookData) -> Message:
 
 
 def _task(type: str, name: str, data: WebhookData) -> Message:
+    """Describe the deletion of a task's images."""
     return Message(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
 def _export(type: str, name: str, data: WebhookData) -> Message:
+    """Describe a finished export."""
     version, format = data.get("version"), data.get("format", "")
     message = Message(f"{name}: version {version} can be downloaded as {format}.")
     message.command = f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
@@ -136,6 +142,7 @@ def _export(type: str, name: str, data: WebhookData) -> Message:
 
 
 def _other(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of another type."""
     return Message(f"{name}: {type}")
 
 
@@ -146,38 +153,41 @@ def _verdict(data: WebhookData) -> str | None:
 
 
 def _page(public_url: str, path: str) -> str | None:
+    """Return the address of a page, or None without a public URL."""
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
 def _slack(message: Message) -> dict[str, Any]:
-    lines = [f"*{_escaped(message.title)}*"]
-    lines += [f"{name}: {_escaped(value)}" for name, value in message.facts]
-    lines += [f"• {_escaped(reason)}" for reason in message.reasons]
+    """Return the message in Slack's form."""
+    paragraphs = [f"*{_escaped(message.title)}*"]
+    paragraphs += [f"{name}: {_escaped(value)}" for name, value in message.facts]
+    paragraphs += [f"• {_escaped(reason)}" for reason in message.reasons]
     if message.command is not None:
-        lines.append(f"`{_escaped(message.command)}`")
+        paragraphs.append(f"`{_escaped(message.command)}`")
     if message.link is not None:
         link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
-        lines.append(f"<{link}|Open the page>")
-    text = {"type": "mrkdwn", "text": _fitting(lines), "verbatim": True}
+        paragraphs.append(f"<{link}|Open the page>")
+    text = {"type": "mrkdwn", "text": _fitting(paragraphs), "verbatim": True}
     return {"text": _escaped(message.title), "blocks": [{"type": "section", "text": text}]}
 
 
 def _escaped(text: str) -> str:
-    """Return a line as Slack's markup has it."""
+    """Return a text escaped for Slack's markup, and cut to one line."""
     return _cut(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _fitting(lines: list[str]) -> str:
-    """Join as many whole lines as a section takes."""
-    found = ""
-    for line in lines:
-        joined = f"{found}\n{line}" if found else line
+    """Join as many whole lines as fit into a section."""
+    text = ""
+    for paragraph in lines:
+        joined = f"{text}\n{paragraph}" if text else paragraph
         if len(joined) <= SECTION_CHARS:
-            found = joined
-    return found
+            text = joined
+    return text
 
 
 def _teams(message: Message) -> dict[str, Any]:
+    """Return the message in the form of Teams."""
     body = [_run(message.title, weight="Bolder", size="Medium")]
     body += [_run(f"{name}: {value}") for name, value in message.facts]
     body += [_run(f"• {reason}") for reason in message.reasons]
@@ -196,13 +206,14 @@ def _teams(message: Message) -> dict[str, Any]:
 
 
 def _run(text: str, **style: str) -> dict[str, Any]:
-    """A paragraph of plain text: TextBlock would read Markdown."""
+    """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
     return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": _cut(text), **style}]}
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 1]}…"
+    """Join the words of a text by single spaces, and cut it to the maximum length."""
+    cut = " ".join(text.split())
+    return cut if len(cut) <= MOST_CHARS else f"{cut[: MOST_CHARS - 1]}…"
 
 
 _OF_URLS = "/:?#[]@!$&'()*+,;=%-._~"

@@ -1,12 +1,14 @@
-"""Claiming jobs from the jobs table, keeping a claim alive, and giving it back in every way.
+"""Claims of jobs from the jobs table: take a job, keep the claim alive, and end it in every way.
 
-The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not put off, and
-it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
-Tasks that are learned again (`Job.again`) come before all others and wait for no settling. All of them wait
-for the base of their model (`Model.base_job`). A job without a place in the line waits for none of that.
-A worker takes only jobs that it can run: one that asks for a CUDA device, or was begun on one, waits for a worker with
-one (`fits`).
-Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the database's clock.
+The jobs table is the queue, and each claim is one short transaction. A job is eligible if it is
+queued, not put off, and next in its model: jobs run in the order of their tasks, and wait while a
+task stops the lineage (`Task.stops`). Tasks that are learned again (`Job.again`) come before all
+others and do not wait for a decision. All of them wait for the base of their model
+(`Model.base_job`). A job without a place in the lineage waits for none of these.
+
+A worker takes only jobs that it can run: a job that needs a CUDA device, or was begun on one, waits
+for a worker with one (`fits`). `core.work.turns` decides which owner is served, and which of the
+owner's jobs. All times come from the database's clock.
 """
 
 from typing import Any, NamedTuple, cast
@@ -52,19 +54,22 @@ __all__ = [
 ]
 
 MAX_STRIKES = 3
-"""Attempts that may be lost in a row without a new snapshot."""
+"""Number of attempts in a row that may be lost without a new snapshot."""
 OUTAGE_PAUSE_S = 5.0
-"""A job given back because a service was out is put off for so long."""
+"""Seconds for which a job is put off that was released because of an outage of a service."""
 _LOOKS = 5
-"""A claim that finds so many jobs decided upon between read and lock leaves it to the next one."""
+"""Maximum number of jobs that a claim finds changed between read and lock before it gives up."""
 MEMORY_ATTEMPTS = 2
-"""Attempts that may run out of memory: the second one shows that the first was no accident."""
+"""Number of attempts that may run out of memory.
+
+The second one shows that the first was no accident.
+"""
 _LEASED = sorted(str(state) for state in LEASED)
 _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
 class Offer(NamedTuple):
-    """Resources that a worker offers: `device` cpu, cuda or auto (either), and the number of CUDA devices."""
+    """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
 
     device: str = "auto"
     gpus: int = 1
@@ -74,34 +79,38 @@ ANY_DEVICE = Offer()
 
 
 def fits(offer: Offer) -> ColumnElement[bool]:
-    """The condition on `Job` under which a worker with that offer can run it. Every worker has a CPU."""
+    """Return the condition on `Job` under which a worker with that offer can run it.
+
+    Every worker has a CPU.
+    """
     if offer.device == "cpu":
-        # A snapshot made on a GPU goes on there: on a CPU it would become another version.
+        # A snapshot made on a GPU resumes on a GPU: on a CPU it would lead to another version.
         return and_(Job.device != "cuda", or_(Job.resume_on.is_(None), Job.resume_on == "cpu"))
     return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
 
 
 def _run_on(job: Job, offer: Offer) -> str:
-    """The device of a job that fits."""
+    """Return the device on which a worker runs a job that fits its offer."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
 def eligible(now: float) -> ColumnElement[bool]:
-    """The condition on `Job` under which a worker may claim it at `now`."""
-    other = aliased(Job)
+    """Return the condition on `Job` under which a worker may claim it at `now`."""
+    competitor = aliased(Job)
     earlier = or_(
-        and_(other.again == Job.again, other.task_number < Job.task_number),
-        and_(other.again, ~Job.again),
-        other.state.in_(_LEASED),
+        and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
+        and_(competitor.again, ~Job.again),
+        competitor.state.in_(_LEASED),
     )
     its_turn = and_(
-        or_(Job.again, ~line_stopped(Job.model_id)),  # first: SQLite asks in this order, and it costs less
+        # first, since SQLite evaluates in this order and this costs less
+        or_(Job.again, ~line_stopped(Job.model_id)),
         ~awaits_base(Job.model_id),
         ~exists().where(
-            other.model_id == Job.model_id,
-            other.id != Job.id,
-            other.place.is_not(None),
-            is_unfinished(other.state),
+            competitor.model_id == Job.model_id,
+            competitor.id != Job.id,
+            competitor.place.is_not(None),
+            is_unfinished(competitor.state),
             earlier,
         ),
     )
@@ -113,26 +122,35 @@ def eligible(now: float) -> ColumnElement[bool]:
 
 
 def line_stopped(model_id: Any) -> ColumnElement[bool]:
-    """Whether a task of a model waits for a person, and later ones for it. `model_id`: a column."""
+    """Return the condition that a task of a model waits for a person, and later tasks wait for it.
+
+    Args:
+        model_id: a column.
+    """
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
 def awaits_base(model_id: Any) -> ColumnElement[bool]:
-    """Whether a model has no version 0 yet. `model_id`: a column."""
-    own = aliased(Model)
-    return exists().where(own.id == model_id, own.base_job.is_not(None))
+    """Return the condition that a model has no version 0 yet.
+
+    Args:
+        model_id: a column.
+    """
+    waiting_model = aliased(Model)
+    return exists().where(waiting_model.id == model_id, waiting_model.base_job.is_not(None))
 
 
 def _held_sqlite(query: Select[Job]) -> Select[Job]:
-    """SQLite: the transaction began IMMEDIATE, so no other worker reads or writes beside it."""
+    """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
 
 def _held_postgresql(query: Select[Job]) -> Select[Job]:
-    """PostgreSQL: rows that another worker is claiming are passed over, not waited for.
+    """Lock the rows on PostgreSQL.
 
-    A row that changed between the read and the lock is tested again by the database; other rows are not, so a
-    retry or a task that was held since may be missed. `claim` therefore looks again under the model's lock.
+    Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
+    that changed between the read and the lock, but not other rows. A retry or a held task since
+    then may therefore be missed, so `claim` checks again under the lock of the model.
     """
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
@@ -141,13 +159,14 @@ _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
 def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
-    """Claim the next eligible job of the owner whose turn it is for `lease_s` seconds; None when there is none.
+    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
-    A claim of a task's job fixes its parent: the line head of now. A job that was begun from another one starts anew.
-    Jobs of kinds that this code does not know are left to others, and those that do not fit the offer.
-    Workers that claim at the same moment do not see each other's claims: an owner may then get one for each of them.
+    Return None if there is none. The claim of a task's job fixes its parent, the present lineage
+    head. A job that was begun from another version starts again. Jobs of unknown kinds, and jobs
+    that do not fit the offer, are left to other workers. Workers that claim at the same moment do
+    not see each other's claims, so an owner may then get one job on each of them.
     """
-    # Workers ask again and again: where no job waits, that shall cost little and lock nothing.
+    # Workers poll often: without a waiting job, this must cost little and lock nothing.
     with db.read() as session:
         if not session.scalar(_ANY_QUEUED):
             return None
@@ -160,26 +179,31 @@ def claim(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) 
             if job is None:
                 return None
             model = line.locked(session, job.model_id)
-            if not _may_still_run(session, job, may_run):  # something was decided between read and lock
+            # a decision was made between read and lock
+            if not _may_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
-            found = _taken(session, model, job, worker, now, lease_s, offer)
+            claimed = _taken(session, model, job, worker, now, lease_s, offer)
             served = update(Owner).where(Owner.id == job.owner_id)
-            session.execute(served.values(claimed_at=now, overtook=overtakes))  # last: it locks his row
-            return found
+            # last, since it locks the owner's row
+            session.execute(served.values(claimed_at=now, overtook=overtakes))
+            return claimed
     return None
 
 
 def _next(
     session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
 ) -> tuple[Job | None, bool]:
-    """The job to claim, its row held, and whether it overtakes an older one; none of those that were `missed`."""
+    """Return the job to claim, its row locked, and True if it overtakes an older one.
+
+    `missed` jobs are excluded.
+    """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
     for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
-        his = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run)
-        # His next ones are looked at where another worker is just claiming that job.
-        for query in (select(Job).where(Job.id == next_, may_run), his.order_by(Job.id).limit(1)):
+        owner_jobs = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run)
+        # If another worker is just claiming that job, look at the owner's next ones.
+        for query in (select(Job).where(Job.id == next_, may_run), owner_jobs.order_by(Job.id).limit(1)):
             job = session.scalars(_HELD[dialect](query)).one_or_none()
             if job is not None:
                 return job, overtakes and job.id == next_
@@ -193,6 +217,7 @@ def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> 
 def _taken(
     session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float, offer: Offer
 ) -> Claim:
+    """Record the claim in the job's row, and return it."""
     model.fence += 1
     decoded = job.archive_key is None
     if job.task_id is not None:
@@ -231,14 +256,17 @@ def _taken(
 
 
 def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
-    """Fix the version that a job starts from; one that had begun elsewhere leaves its states behind."""
-    before, job.parent_version = job.parent_version, model.head
-    if before is not None:
+    """Fix the version that a job starts from.
+
+    A job that had begun from another version drops its states.
+    """
+    former_parent, job.parent_version = job.parent_version, model.head
+    if former_parent is not None:
         job.snapshot = job.anytime = job.resume_on = None  # the sweep removes their files
         job.strikes = 0
         text = (
             f"The line goes on from version {model.head} now: "
-            f"the job starts anew from it, not from version {before}."
+            f"the job starts anew from it, not from version {former_parent}."
         )
         job_log.add(session, job.id, ("warning", text), now)
     tasks = with_task(line.head_of(session, model).manifest, task.number)
@@ -250,7 +278,10 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
 
 
 def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
-    """Renew a lease and return the job's state, in which a wish to stop shows; None: the lease is lost."""
+    """Renew a lease, and return the job's state, which shows a requested stop.
+
+    Return None if the lease is lost.
+    """
     with db.write() as session:
         state = session.execute(
             update(Job)
@@ -262,27 +293,29 @@ def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | 
 
 
 def stopped(db: Database, claim: Claim) -> State:
-    """Grant a pause or a cancel: the child is gone. A job that nobody wants stopped is given back, without a strike.
+    """Complete a pause or a cancellation after the child process has ended.
+
+    A job whose stop is not wanted any more is released without a strike.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         job = hold(session, claim)
-        wanted = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return _move(session, job, Action.STOPPED if wanted else Action.RELEASE, db.now(session))
+        is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
+        return _move(session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session))
 
 
 def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
-    """An attempt died: queue the job again, or fail it at the third strike.
+    """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
         error: what happened, for a person.
-        counts: False for an outage of the database or the store, which is not the job's doing; the job
-            is then put off a little.
+        counts: False for an outage of the database or the store, which the job did not cause; the
+            job is then put off for a short time.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         job = hold(session, claim)
@@ -295,17 +328,17 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
 
 
 def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
-    """An attempt ran out of memory: queue the job again, or fail it at the second time.
+    """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
-    Unlike other lost attempts it counts though a snapshot was made since: the job would go on from there to the same
-    end, again and again.
+    Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
+    from there and end the same way again and again.
 
     Args:
         error: what happened.
-        detail: the same with figures and advice, for a job that ends by it.
+        detail: the same with figures and advice, for a job that fails by it.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         job = hold(session, claim)
@@ -319,10 +352,10 @@ def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
 
 
 def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
-    """Give a job back whose turn it is not, for so many seconds at least; no strike.
+    """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         job = hold(session, claim)
@@ -333,37 +366,42 @@ def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
 
 
 def finish(db: Database, claim: Claim, done: Done) -> State:
-    """End a job that makes no version, and keep what it found.
+    """End a job that makes no version, and store its findings.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
-        WrongState: a stop was asked for meanwhile; nothing was changed.
+        LeaseLost: the job belongs to another worker by now.
+        WrongState: a stop was requested meanwhile; nothing was changed.
     """
     with db.write() as session:
         job = hold(session, claim)
         job.report = done.report
         now = db.now(session)
-        for said in done.lines:
-            job_log.add(session, job.id, said, now)
+        for log_line in done.lines:
+            job_log.add(session, job.id, log_line, now)
         return move(session, job, Action.FINISH, now)
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
-    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights, export or lost. It may
-    be retried.
+    """End a job as failed; it may be retried.
+
+    Args:
+        kind: data, code, memory, time, non-finite, weights, export or lost.
+        error: what happened, for a person.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
     return _end(db, claim, Action.FAIL, problem)
 
 
 def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
-    """End a job as rejected: its batch is unusable; the ingest report, if any, goes to the task, or to the job's own.
+    """End a job as rejected, since its batch is unusable.
+
+    The ingest report, if any, is stored in the task, or in the job if it has no task.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         job = hold(session, claim)
@@ -371,8 +409,8 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         if report is not None:
             batch_lines.tell(session, job.id, report, db.now(session))
         if job.task_id is None:
-            found = {} if report is None else {"checked": report["checked"], "report": report}
-            job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **found})
+            findings = {} if report is None else {"checked": report["checked"], "report": report}
+            job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
@@ -380,9 +418,13 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
 
 
 def reap(db: Database, before: float | None = None) -> list[str]:
-    """Take jobs from workers whose lease ran out before a time of the database's clock (None: now); their ids.
+    """Take jobs from workers whose lease ran out before a time of the database's clock.
 
-    Safe in every worker at once: a job whose row another transaction holds is passed over.
+    Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
+    locked is skipped.
+
+    Args:
+        before: seconds since 1970; None for now.
     """
     ids = []
     with db.write() as session:
@@ -396,14 +438,15 @@ def reap(db: Database, before: float | None = None) -> list[str]:
 
 
 def reap_worker(db: Database, worker: str) -> list[str]:
-    """Take the jobs of a worker that is certainly dead, without waiting for its lease; their ids.
+    """Take the jobs of a worker that is certainly dead, without waiting for its lease.
 
-    Its name must be its own alone. The caller has made sure of both.
+    Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
+    has its name.
     """
     with db.write() as session:
         now = db.now(session)
         query = select(Job).where(Job.state.in_(_LEASED), Job.worker == worker).order_by(Job.id)
-        # A held row is waited for: nobody looks for this worker again.
+        # Wait for a locked row: nobody looks for this worker again.
         jobs = session.scalars(query.with_for_update(key_share=True)).all()
         for job in jobs:
             _lost(session, job, now, f"The worker {worker} ended without giving the job back.")
@@ -411,7 +454,7 @@ def reap_worker(db: Database, worker: str) -> list[str]:
 
 
 def _lost(session: Session, job: Job, now: float, error: str) -> State:
-    """End an attempt that died: a strike, unless it committed a snapshot since its claim."""
+    """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     job.strikes = 0 if progressed else job.strikes + 1
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
@@ -430,7 +473,7 @@ def _end(db: Database, claim: Claim, action: Action, problem: JobError) -> State
 
 
 def _move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
-    """`core.db.jobs.move`, and what the end of a job without a version means for the line of its model."""
+    """Apply `core.db.jobs.move`, and update the lineage if the job ended without a version."""
     state = move(session, job, action, now, data)
     if state in ENDED:
         line.ended(session, job, now)

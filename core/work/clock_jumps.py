@@ -1,10 +1,10 @@
-"""The database's clock put back: what then lies in a future that no lease reaches is brought near again.
+"""Correction of times that lie too far ahead after the database's clock was set back.
 
-Leases, pauses and retries are times of the database's clock. Where somebody puts that clock forward, all leases have
-run out at once, and workers that live renew them before anybody may take their jobs (`worker.reaper`). Where it is put
-back, a lease of a worker that has died would last until the old time comes again, and a job that was put off for five
-seconds would wait as long. No time of these is ever further ahead than its own period, so one that is shows a clock
-that went back.
+Leases, pauses and retries are times of the database's clock. If that clock is set forward, all
+leases run out at once, and live workers renew them before others may take their jobs
+(`worker.reaper`). If it is set back, the lease of a dead worker would last until the old time comes
+again. A job that was put off for five seconds would wait as long. None of these times is ever
+further ahead than its own period, so one that is shows that the clock went back.
 """
 
 from sqlalchemy import delete, update
@@ -14,17 +14,25 @@ from core.db.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerRepor
 from core.work.deliveries import JITTER, RETRY_S
 
 JUMP_S = 3600.0
-"""A clock that moves further than this beside a monotonic one was put forward or back; less heals in an hour."""
+"""Seconds by which the clock must differ from a monotonic one to count as set.
+
+A smaller jump heals within an hour.
+"""
 HELD_S = 60.0
-"""For so long an upload or webhook stays held whose hold lies too far ahead: its holder renews it, if it lives."""
+"""Seconds for which an upload or webhook remains leased whose lease lay too far ahead.
+
+A live holder renews it.
+"""
 
 
 def bring_near(session: Session, now: float, lease_s: float) -> int:
-    """Bring near what lies too far ahead, in the caller's transaction; returns how many rows did.
+    """Correct times that lie too far ahead, in the caller's transaction.
+
+    Return the number of changed rows.
 
     Args:
         now: seconds since 1970 by the database's clock.
-        lease_s: of the workers' claims.
+        lease_s: seconds of the workers' claims.
     """
     ahead = now + JUMP_S
     longest_s = RETRY_S[-1] * (1 + JITTER)

@@ -3,11 +3,10 @@
 Nothing that is made from the collapsed features is advised: neither another head nor a model on them.
 """
 
-import json
-
 from core.db.tables import Model, Version
 from core.line.features import find_last_good, say_shares
 from core.protocol.features import FeatureCount
+from core.steps import LEFT_OPEN, Step
 from core.work.biased_head import successor
 
 
@@ -25,20 +24,20 @@ def warn_collapsed(
         return None
     now, before = say_shares(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
-    body = json.dumps(successor(model, number), ensure_ascii=False)
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them gets {now} held-out "
         f"images of earlier tasks right, on those of version {number}, the last good version, {before}. "
         f"{_go_on(version, number, path, production)} Then send the batch with a smaller learning rate or a method "
         f"that leaves the features as they are, or start a model on the features of version {number}: "
-        f"POST /v1/models {body}."
+        f"{Step('POST', '/v1/models', body=successor(model, number))}."
     )
 
 
 def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
-    move = json.dumps({"version": good, "reason": "…"}, ensure_ascii=False)
+    move = {"version": good, "reason": LEFT_OPEN}
     if production == good and not version.gate["passed"]:
         return f"Go on from version {good}, which stays in production: discard this batch or learn it again."
     if production is not None and production > good:
-        return f"Go on from version {good}: roll production back to it with POST {path}/rollback {move}."
-    return f"Go on from version {good}: promote it with PUT {path} {move}, which moves the line to it."
+        back = Step("POST", f"{path}/rollback", body=move)
+        return f"Go on from version {good}: roll production back to it with {back}."
+    return f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which moves the line to it."

@@ -1,4 +1,4 @@
-"""Find classes that a version takes for each other, from its answers on held-out images."""
+"""Pairs of classes that a version confuses, found in predictions on held-out images."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ from core.protocol.job_result import JobResult
 from core.work.result import ResultFolder
 
 SHARE = 0.25
-"""Of the held-out images of each of the two classes, from which on they are confused."""
+"""Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
 LEAST_IMAGES = 5
-"""Images of each of the two classes that must be answered as the other."""
+"""Minimum number of images of each class predicted as the other class."""
 
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes that are answered as each other.
+    """Two classes that are predicted as each other.
 
     Attributes:
         labels: the two classes.
-        taken: images of each that are answered as the other.
-        images: held-out images of each.
-        task: where each task has classes of its own, else 0.
+        taken: images of each class that are predicted as the other.
+        images: held-out images of each class.
+        task: task of the classes if each task has its own, else 0.
     """
 
     labels: tuple[str, str]
@@ -34,20 +34,23 @@ class ConfusedPair:
 
 
 def count_confused(found: ResultFolder[JobResult]) -> list[ConfusedPair]:
-    """Return the pairs that the new version confuses, the worst first; none of answers without true classes."""
+    """Return the pairs that the new version confuses, the worst first.
+
+    Predictions that are stored without true classes are ignored.
+    """
     document = found.document
     heads = {head.task: head.classes for head in document.heads}
-    answers: dict[int, Counter[tuple[int, int]]] = {}
+    counts_by_task: dict[int, Counter[tuple[int, int]]] = {}
     for file in document.answers:
         ranked = open_ranked_answers(found.folder / file.file) if file.version == "new" else None
         if ranked is None or not len(ranked.rows):
             continue
         both, counts = np.unique(np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True)
         pairs = Counter(dict(zip(map(tuple, both.T.tolist()), counts.tolist(), strict=True)))
-        answers.setdefault(file.task if heads else 0, Counter()).update(pairs)
+        counts_by_task.setdefault(file.task if heads else 0, Counter()).update(pairs)
     confused = [
         pair
-        for task, counted in answers.items()
+        for task, counted in counts_by_task.items()
         for pair in find_confused(counted, heads[task] if task else document.classes, task)
     ]
     return sorted(confused, key=_least_share, reverse=True)
@@ -56,22 +59,26 @@ def count_confused(found: ResultFolder[JobResult]) -> list[ConfusedPair]:
 def find_confused(
     answers: Counter[tuple[int, int]], classes: list[str], task: int = 0
 ) -> Iterable[ConfusedPair]:
-    """Find the pairs among the answers of one head.
+    """Find the pairs among the predictions of one head.
 
     Args:
-        answers: (true row, answered row) → images.
+        answers: number of images by (true row, predicted row).
+        classes: labels of the rows.
     """
     images: Counter[int] = Counter()
     for (truth, _), count in answers.items():
         images[truth] += count
-    for (one, other), count in answers.items():
-        taken = (count, answers.get((other, one), 0))
-        if one < other and all(
-            many >= LEAST_IMAGES and many >= SHARE * images[row]
-            for row, many in zip((one, other), taken, strict=True)
+    for (first, second), count in answers.items():
+        mutual = (count, answers.get((second, first), 0))
+        if first < second and all(
+            confused >= LEAST_IMAGES and confused >= SHARE * images[row]
+            for row, confused in zip((first, second), mutual, strict=True)
         ):
-            yield ConfusedPair((classes[one], classes[other]), taken, (images[one], images[other]), task)
+            yield ConfusedPair(
+                (classes[first], classes[second]), mutual, (images[first], images[second]), task
+            )
 
 
 def _least_share(pair: ConfusedPair) -> float:
-    return min(taken / images for taken, images in zip(pair.taken, pair.images, strict=True))
+    """Return the smaller share of confused images of the two classes."""
+    return min(confused / images for confused, images in zip(pair.taken, pair.images, strict=True))

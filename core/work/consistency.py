@@ -1,10 +1,11 @@
-"""Whether database and store agree, in both directions; and the repair of what can be repaired safely.
+"""Consistency check of database and store in both directions, and safe repairs.
 
-Rows that name an object which is missing, has another size, or (on request) another digest; objects that nothing
-names, and whatever else a sweep should have removed a day ago; leases that ran out and nobody took back. Beside a
-running service: what looks wrong is looked at again, row and object, before a report, and objects may vanish
-meanwhile. A part of a version, a data set or an upload is never touched unless this machine has a sound copy:
-it is named, for a restore from a backup.
+It finds rows that refer to an object that is missing, has another size, or (on request) another
+digest; objects without a row and other things that a sweep should have removed a day ago; and
+expired leases that were not taken back. It works beside a running service: suspicious rows and
+objects are checked again before they are reported, and objects may vanish meanwhile. A part of a
+version, a dataset or an upload is never changed unless this machine has a sound copy; it is
+reported, to be restored from a backup.
 """
 
 import hashlib
@@ -30,9 +31,13 @@ from core.work.retention import DAY_S
 from core.work.sweep_dry_run import dry_run
 
 LATE_S = DAY_S
-"""What a sweep should have removed so long ago counts as drift; before that it is only waiting its turn."""
+"""Seconds after which something that a sweep should have removed is reported.
+
+Before, it is only waiting.
+"""
 LEASE_S = 60.0
-"""A lease that ran out so long ago should have been taken back: every worker looks every few seconds."""
+"""Seconds after which an expired lease is reported; every worker looks for these every few seconds.
+"""
 _PREFIXES = ("anytime/", archives.PREFIX, "blobs/", "snapshots/", "sweeps/", chunks.PREFIX)
 _ROWS = 1000
 _MARKED = 10_000
@@ -42,15 +47,15 @@ Kind = Literal["missing", "size", "digest", "overdue", "foreign", "lease"]
 
 @dataclass(frozen=True)
 class Drift:
-    """One thing in which database and store differ, or which should not be there any more.
+    """A difference between database and store, or a leftover.
 
     Attributes:
-        kind: `missing`, `size`, `digest`: a row names an object that is not there, or not as it should be;
-            `overdue`: an object or rows that a sweep should have removed; `foreign`: an object that is not
-            the service's; `lease`: of a job whose worker is gone.
+        kind: `missing`, `size` or `digest`: a row refers to an object that is missing or differs;
+            `overdue`: an object or rows that a sweep should have removed; `foreign`: an object that
+            is not of the service; `lease`: the lease of a job whose worker is gone.
         object: key in the store, rows of a table, or a job.
-        detail: who names it, or why it should not be there.
-        bytes: of the object, as the row says it or as it is stored.
+        detail: what refers to it, or why it should be gone.
+        bytes: bytes of the object according to the row, or as stored.
     """
 
     kind: Kind
@@ -61,7 +66,9 @@ class Drift:
 
 @dataclass(frozen=True)
 class Named:
-    """An object as a row names it: its key, size in bytes (None: not known), digest, and who names it."""
+    """An object as a row refers to it: key, size in bytes (None if unknown), digest, and a
+    description of the row.
+    """
 
     key: str
     size: int | None
@@ -70,15 +77,15 @@ class Named:
 
 
 def named(db: Database) -> Iterator[Named]:
-    """Every object that a row names; one that several rows name comes several times."""
+    """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
         yield from _named_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
             yield Named(str(key), size, sha256, f"archive of task {number} of {model}")
-        own = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
-        uploads = select(*own).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
+        columns = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
+        uploads = select(*columns).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for row in session.execute(uploads):
             yield Named(str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}")
         pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
@@ -93,6 +100,7 @@ def named(db: Database) -> Iterator[Named]:
 
 
 def _named_blobs(session: Session) -> Iterator[Named]:
+    """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
         select(Part.sha256, Part.bytes, Part.name, *versions).join(Version).where(Part.deleted_at.is_(None))
@@ -108,12 +116,12 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(Model.totals_sha256.is_not(None))
     for totals_sha256, totals_bytes, model in session.execute(totals.execution_options(yield_per=_ROWS)):
         yield Named(Blobs.key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}")
-    answers = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
-    kept = answers.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
-    for answer in session.execute(kept):
-        by = f"answers of version {answer.version} on task {answer.task} of {answer.model_id}"
-        yield Named(Blobs.key(str(answer.answers)), answer.answers_bytes, answer.answers, by)
-    for column, deleted, what in (
+    predictions = select(Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id)
+    stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
+    for row in session.execute(stored):
+        by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
+        yield Named(Blobs.key(str(row.answers)), row.answers_bytes, row.answers, by)
+    for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
         (Task.traces_sha256, Task.held_out_deleted_at, "hashes"),
@@ -121,15 +129,15 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     ):
         tasks = select(column, Task.number, Task.model_id).where(column.is_not(None), deleted.is_(None))
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
-            yield Named(Blobs.key(str(digest)), None, digest, f"{what} of task {number} of {model}")
+            yield Named(Blobs.key(str(digest)), None, digest, f"{content} of task {number} of {model}")
 
 
 def check(db: Database, store: Store, settings: Settings, *, verify: bool = False) -> list[Drift]:
-    """Everything in which database and store differ; nothing is changed.
+    """Return all differences between database and store; nothing is changed.
 
     Args:
-        verify: also read every named object and compare its digest. Without it, those are reported that the scrub or a
-            request found damaged, and that nobody has seen sound since.
+        verify: read every object and compare its digest. Otherwise, objects are verified that the
+            scrub or a request has marked as damaged.
     """
     return [
         *_rows_without_objects(db, store, verify),
@@ -140,19 +148,20 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
 
 
 def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: list[Drift]) -> None:
-    """Repair what is safe to repair: afterwards `check` reports what is left.
+    """Repair what is safe to repair; afterwards `check` reports the rest.
 
-    A missing or damaged blob comes back from this machine's cache, if its copy is sound; a download that nothing
-    else names is forgotten (the next request makes it again); a damaged snapshot or best state is forgotten (its
-    job starts anew); a sweep removes what is overdue; jobs are taken from workers that are gone. Repeating it
-    changes nothing more. What is left is marked, so that nothing is answered with it; other marks go.
+    A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
+    that nothing else refers to is forgotten, and the next request builds it again. A damaged
+    snapshot or best state is forgotten, and its job starts again. A sweep removes overdue objects,
+    and jobs are taken from workers that are gone. Repeating it changes nothing more. The remaining
+    objects are marked so that they are not used; other marks are removed.
     """
     for drift in found:
         if drift.kind not in ("missing", "size", "digest"):
             continue
-        area, _, rest = drift.object.partition("/")
+        area, _, name = drift.object.partition("/")
         if area == "blobs":
-            _repair_blob(db, store, blobs, rest.rpartition("/")[2])
+            _repair_blob(db, store, blobs, name.rpartition("/")[2])
             _remark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
             _forget_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
@@ -166,29 +175,30 @@ def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: 
 
 
 def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
+    """Yield the rows whose object is missing or differs."""
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
         marked = {row.key for row in damage.marked(session, _MARKED)}
     reported: set[str] = set()
     sound: set[str] = set()
-    for wanted in list(named(db)):  # no transaction stays open while objects are read
-        if wanted.key in reported:
+    for reference in list(named(db)):  # no transaction stays open while objects are read
+        if reference.key in reported:
             continue
         kind: Kind | None = None
-        if wanted.key not in stored:
+        if reference.key not in stored:
             kind = "missing"
-        elif wanted.size is not None and stored[wanted.key] != wanted.size:
+        elif reference.size is not None and stored[reference.key] != reference.size:
             kind = "size"
-        elif (verify or wanted.key in marked) and wanted.key not in sound:
-            kind = None if _is_sound(store, wanted) else "digest"
-            sound.add(wanted.key)
-        if kind is not None and _still(db, store, wanted, kind):
-            reported.add(wanted.key)
-            yield Drift(kind, wanted.key, wanted.by, wanted.size or stored.get(wanted.key, 0))
+        elif (verify or reference.key in marked) and reference.key not in sound:
+            kind = None if _is_sound(store, reference) else "digest"
+            sound.add(reference.key)
+        if kind is not None and _still(db, store, reference, kind):
+            reported.add(reference.key)
+            yield Drift(kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0))
 
 
 def _still(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
-    """Whether the row still names the object and the object is still not as it should be."""
+    """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
         if not _is_named(session, wanted):
             return False
@@ -201,14 +211,15 @@ def _still(db: Database, store: Store, wanted: Named, kind: Kind) -> bool:
 
 
 def _is_named(session: Session, wanted: Named) -> bool:
-    area, _, rest = wanted.key.partition("/")
+    """Return True if a row refers to the object."""
+    area, _, name = wanted.key.partition("/")
     if area == "blobs":
-        return bool(references.used(session, [rest.rpartition("/")[2]]))
+        return bool(references.used(session, [name.rpartition("/")[2]]))
     if area == "archives":
         return archives.sha256_of(session, wanted.key) is not None
     if wanted.key.startswith(chunks.PREFIX):
         return bool(chunks.named(session, [wanted.key]))
-    job = session.get(Job, rest.partition("/")[0])
+    job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
     states = [state for state in (job.snapshot, job.anytime) if state is not None]
@@ -216,6 +227,7 @@ def _is_named(session: Session, wanted: Named) -> bool:
 
 
 def _is_sound(store: Store, wanted: Named) -> bool:
+    """Return True if the object exists and has its digest."""
     digest = hashlib.sha256()
     try:
         for chunk in store.read(wanted.key):
@@ -226,6 +238,7 @@ def _is_sound(store: Store, wanted: Named) -> bool:
 
 
 def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
+    """Yield what a sweep should have removed."""
     with db.read() as session:
         limit = db.now(session) - LATE_S
     for removal in dry_run(db, store, settings, late_s=LATE_S):
@@ -234,12 +247,14 @@ def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iter
 
 
 def _foreign(store: Store) -> Iterator[Drift]:
+    """Yield objects that are not of the service."""
     for info in store.list(""):
         if not info.key.startswith(_PREFIXES):
             yield Drift("foreign", info.key, "no object of the service has such a key", info.size)
 
 
 def _leases(db: Database) -> Iterator[Drift]:
+    """Yield expired leases."""
     with db.read() as session:
         late = Job.lease_until < db.now(session) - LEASE_S
         query = select(Job.id, Job.state, Job.worker).where(Job.state.in_(sorted(LEASED)), late)
@@ -248,6 +263,7 @@ def _leases(db: Database) -> Iterator[Drift]:
 
 
 def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
+    """Restore a blob from the local cache, or forget the downloads that consist of it."""
     key = Blobs.key(sha256)
     copy = blobs.sound_copy(sha256)
     with db.write() as session:
@@ -257,14 +273,14 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
             return
         info = store.stat(key)
         if info is not None and _is_sound(store, Named(key, None, sha256, "")):
-            return  # it is there again, and a wrong size in a row is not ours to judge
+            return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(Export).where(Export.sha256 == sha256))
         if not references.used(session, [sha256]):
             blobs.delete(sha256)
 
 
 def _remark(db: Database, store: Store, key: str) -> None:
-    """Mark a blob or archive that is still not what its name says, or take its mark away."""
+    """Mark a blob or archive that still differs from its digest, or remove its mark."""
     info = store.stat(key)
     with db.read() as session:
         digest = key.rpartition("/")[2]
@@ -280,7 +296,7 @@ def _remark(db: Database, store: Store, key: str) -> None:
 
 
 def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
-    """Take a state off a job that no worker has; one that runs replaces it by itself."""
+    """Remove a state from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
         job = job_rows.locked(session, key.split("/")[1])
         state = getattr(job, kind, None)

@@ -1,7 +1,8 @@
-"""Sends what the outbox holds to webhooks, in threads of a worker: its jobs do not wait for receivers.
+"""Delivery of the outbox to webhooks in threads of a worker, beside its jobs.
 
-Eight webhooks are served at once, each by one thread and, among all workers, by one of them. Those that are slow or
-fail share four of the eight places, so that they keep no other waiting.
+A worker serves eight webhooks at once, each in one thread; a webhook is served by one worker at a
+time. Slow and failing webhooks share four of the eight places, so that they do not delay the
+others.
 """
 
 import json
@@ -25,25 +26,25 @@ from core.work.deliveries import LEASE_S, Lease, Outcome, Outgoing
 log = structlog.get_logger(__name__)
 
 AT_ONCE, SLOW_AT_ONCE = 8, 4
-"""Webhooks that a worker serves at once, and those of them that are slow or fail."""
+"""Number of webhooks that a worker serves at once, and how many of them may be slow or failing."""
 REQUEST_S = 15.0
-"""One attempt, from the name's resolution to the answer."""
+"""Seconds for one attempt, from the resolution of the name to the response."""
 LOOK_S = 1.0
-"""Between looks for what is due."""
+"""Seconds between looks for due deliveries."""
 TURN_S = 5.0
-"""After so long a webhook lets others have its place."""
+"""Seconds after which a webhook gives up its place to others."""
 CLOSE_S = 2.0
 USER_AGENT = "Perennial-Webhooks/1"
 
 
 class Deliverer:
-    """Looks for webhooks with something due, and serves them.
+    """Looks for webhooks with due deliveries, and serves them.
 
     Args:
-        db: where the outbox is.
-        settings: networks that are allowed, and the key file.
-        lease_s: how long a webhook is this worker's without a word from it.
-        resolve: the addresses of a name; the system's when None.
+        db: database with the outbox.
+        settings: settings with the allowed networks and the key file.
+        lease_s: seconds for which a webhook belongs to this worker without a renewal.
+        resolve: function that returns the addresses of a name; None for the system's resolver.
     """
 
     def __init__(
@@ -58,15 +59,18 @@ class Deliverer:
         self._thread = threading.Thread(target=self._run, name="deliver", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that looks."""
+        """Start the thread that looks for due deliveries."""
         self._thread.start()
 
     def end(self) -> None:
-        """Begin nothing more."""
+        """Begin no further deliveries."""
         self._end.set()
 
     def close(self) -> None:
-        """End, and wait a little for what is under way; what is cut off is sent again under the same id."""
+        """Stop, and wait a short time for deliveries under way.
+
+        An interrupted one is sent again under the same id.
+        """
         self.end()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -74,21 +78,21 @@ class Deliverer:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
     def look(self) -> int:
-        """Take what is due, as far as there are places, and serve each in a thread of its own; how many."""
+        """Take due webhooks while there are places, serve each in a thread, return their number."""
         with self._changed:
             serving = set(self._serving)
         slow = sum(one.is_slow for one in serving)
         places = AT_ONCE - len(serving)
         if places <= 0:
             return 0
-        taken = deliveries.take(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
-        if taken:
+        leases = deliveries.take(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
+        if leases:
             hit("delivery-claimed")
-        for lease in taken:
+        for lease in leases:
             with self._changed:
                 self._serving.add(lease)
             threading.Thread(target=self._serve, args=(lease,), name="delivery", daemon=True).start()
-        return len(taken)
+        return len(leases)
 
     def _run(self) -> None:
         while not self._end.is_set():
@@ -104,12 +108,12 @@ class Deliverer:
                 self._changed.notify_all()
 
     def _turn(self, lease: Lease) -> None:
-        """Send one delivery after the other until none is due or others wait long enough."""
+        """Send one delivery after another until none is due or the webhook's time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
             outgoing = deliveries.next_of(self._db, lease, self._lease_s)
             if outgoing is None:
-                return
+                return  # nothing is due, and `next_of` has released the webhook
             outcome = self._attempt(lease, outgoing)
             hit("delivery-sent")
             deliveries.note(self._db, lease, outgoing, outcome)
@@ -122,29 +126,31 @@ class Deliverer:
         deliveries.leave(self._db, lease)
 
     def _attempt(self, lease: Lease, outgoing: Outgoing) -> Outcome:
-        from core.work.guarded_http import NotSent, Way, post  # a worker without webhooks never needs it
+        """Send a delivery once, and return the outcome."""
+        # imported here, since a worker without webhooks never needs it
+        from core.work.guarded_http import NotSent, Way, post
 
         begin = time.monotonic()
-        status, answer, error = None, None, None
+        status, response_body, error = None, None, None
         try:
             target, body = target_of(outgoing.url), self._body(outgoing)
             headers = self._headers(lease.webhook_id, outgoing, body)
-            said = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
-            status, answer, error = said.status, said.body or None, refusal(said.status)
+            response = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
+            status, response_body, error = response.status, response.body or None, refusal(response.status)
         except (NotSent, Refused) as refused:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail
-        return Outcome(status, error, answer, time.monotonic() - begin)
+        return Outcome(status, error, response_body, time.monotonic() - begin)
 
     def _body(self, outgoing: Outgoing) -> bytes:
-        """What is sent: the payload as it was stored, or a message that says the same."""
+        """Return the body to send: the stored payload, or a chat message with its content."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
         return chat_messages.write(outgoing.format, json.loads(outgoing.payload), self._settings.public_url)
 
     def _headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
-        """The headers of Standard Webhooks; signed with each secret that is valid now.
+        """Return the headers of Standard Webhooks, signed with each secret that is valid now.
 
         Raises:
             WebhooksUnavailable: the secrets cannot be made here.
@@ -163,10 +169,11 @@ class Deliverer:
         }
 
     def _guarded(self, what: str, work: Callable[[], object]) -> None:
+        """Do a piece of work, and log errors so that the thread continues."""
         try:
             work()
         except (SQLAlchemyError, PerennialError, OSError) as error:
-            if not self._failing:  # once per outage
+            if not self._failing:  # log only once per outage
                 log.warning("cannot deliver", doing=what, error=str(error).partition("\n")[0])
             self._failing = True
         except Exception:
@@ -176,7 +183,7 @@ class Deliverer:
 
 
 def refusal(status: int) -> str | None:
-    """Why an answer does not count as taken; None: it does."""
+    """Return why a response does not count as accepted, or None if it does."""
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:

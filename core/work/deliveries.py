@@ -1,8 +1,8 @@
-"""Rows of the outbox: which webhook a worker takes, what it sends next, and what is written down of an attempt.
+"""Rows of the outbox: lease a webhook, choose its next delivery, record the outcome.
 
-A webhook is served by one worker at a time, under a lease with a fence as jobs have. So no delivery is sent by two at
-once, and per webhook one is sent after the other. A worker that dies between the answer and the note of it leaves a
-delivery that is sent again, under the same id.
+A webhook is served by one worker at a time, under a lease with a fence as for jobs. A delivery is
+therefore never sent by two workers at once, and a webhook's deliveries are sent one after another.
+If a worker dies between the response and its record, the delivery is sent again under the same id.
 """
 
 import random
@@ -19,19 +19,23 @@ from core.db.tables import Audit, Delivery, Webhook
 from core.db.tables.webhook import DELIVERED, FAILED
 
 LEASE_S = 60.0
-"""A worker that has not said for so long that it sends has died: longer than resolving a name and a whole request."""
+"""Seconds without renewal after which a worker counts as dead.
+
+This is longer than resolving a name and a whole request.
+"""
 RETRY_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
-"""Between attempts: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h."""
+"""Seconds between attempts: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h."""
 JITTER = 0.1
-"""A pause is longer by up to this share, so that what failed together does not come back together."""
+"""Maximum share by which a pause is lengthened at random, to spread simultaneous retries."""
 IN_ORDER = 5
-"""Attempts of a delivery during which later ones of its model wait for it: about 2½ hours."""
+"""Number of attempts during which later deliveries of the same model wait, about 2½ hours in all.
+"""
 GIVE_UP_S = 5 * 86_400.0
-"""A webhook to which every attempt has failed for so long is disabled."""
+"""Seconds of nothing but failed attempts after which a webhook is disabled."""
 SLOW_S = 2.0
-"""A webhook whose last attempt took longer, or that fails, is served in the places that are for such."""
+"""Seconds of the last attempt above which a webhook counts as slow."""
 MOST_OF_OWNER = 4
-"""Webhooks of one owner that a worker serves at once."""
+"""Maximum number of webhooks of one owner that a worker serves at once."""
 _LOOKED_AT = 200
 DAY_S = 86_400.0
 _DELETED = 1000
@@ -39,7 +43,7 @@ _DELETED = 1000
 
 @dataclass(frozen=True)
 class Lease:
-    """A webhook that a worker has taken."""
+    """A webhook that a worker has leased."""
 
     webhook_id: str
     owner_id: str
@@ -49,9 +53,12 @@ class Lease:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What is to be sent next, and with which secrets: those of these generations, the present one first.
+    """A delivery to send next.
 
-    `payload`: JSON, which is sent in `format` (`core.work.chat_messages`).
+    Attributes:
+        payload: JSON, which is sent in `format` (`core.work.chat_messages`).
+        generations: generations of the secrets to sign with, the present one first.
+        secret_sha256: digest of the present secret.
     """
 
     number: int
@@ -65,7 +72,14 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an attempt. `status`: None where no answer came; `error`: None: it was taken."""
+    """Outcome of an attempt.
+
+    Attributes:
+        status: HTTP status; None without a response.
+        error: reason of a failure; None if the delivery was accepted.
+        answer: beginning of the response's body.
+        seconds: duration of the attempt.
+    """
 
     status: int | None
     error: str | None
@@ -76,30 +90,36 @@ class Outcome:
 def take(
     db: Database, serving: Collection[Lease], places: int, slow_places: int, lease_s: float = LEASE_S
 ) -> list[Lease]:
-    """Take webhooks with something due, those served longest ago first; at most `places`, slow ones `slow_places`.
+    """Lease webhooks with due deliveries, those served longest ago first.
 
     Args:
-        serving: what this worker serves already.
+        serving: leases that this worker holds already.
+        places: maximum number of webhooks to take.
+        slow_places: maximum number of slow webhooks among them.
+        lease_s: seconds of the leases.
     """
     with db.read() as session:
         now = db.now(session)
-        found = _candidates(session, now, places, slow_places, Counter(one.owner_id for one in serving))
-    if not found:
+        candidates = _candidates(session, now, places, slow_places, Counter(one.owner_id for one in serving))
+    if not candidates:
         return []
-    taken = []
+    leases = []
     with db.write() as session:
         now = db.now(session)
-        query = select(Webhook).where(Webhook.id.in_(found), *_free(now)).order_by(Webhook.id)
-        # Another worker that is just taking one leaves the others.
+        query = select(Webhook).where(Webhook.id.in_(candidates), *_free(now)).order_by(Webhook.id)
+        # Skip a webhook that another worker is just taking, and take the others.
         for hook in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
-            taken.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow(hook)))
-    return taken
+            leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow(hook)))
+    return leases
 
 
 def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
-    """What is to be sent to a webhook now, its lease renewed; None: nothing, and the webhook is free again."""
+    """Return the delivery to send to a webhook now, and renew the lease.
+
+    If nothing is due or the lease is lost, return None and release the webhook.
+    """
     with db.write() as session:
         hook, now = _held(session, lease), db.now(session)
         if hook is None:
@@ -117,7 +137,7 @@ def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | 
 
 
 def leave(db: Database, lease: Lease) -> None:
-    """Give a webhook back; what is still due is any worker's."""
+    """Release a webhook; any worker may send its remaining deliveries."""
     with db.write() as session:
         hook = _held(session, lease)
         if hook is not None:
@@ -125,7 +145,10 @@ def leave(db: Database, lease: Lease) -> None:
 
 
 def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
-    """Write down what became of an attempt; of a lease that is lost nothing, another worker sends again."""
+    """Record the outcome of an attempt.
+
+    It has no effect if the lease is lost, since another worker sends again.
+    """
     with db.write() as session:
         hook, now = _held(session, lease), db.now(session)
         row = session.get(Delivery, sent.number, with_for_update=True)
@@ -151,7 +174,7 @@ def note(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
 
 
 def forget_old(db: Database, days: float) -> None:
-    """Remove deliveries that are over for so many days, and what waits for so long at a webhook that is disabled."""
+    """Remove deliveries finished `days` days ago, and old ones waiting at a disabled webhook."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S
     disabled = select(Webhook.id).where(Webhook.id == Delivery.webhook_id, Webhook.disabled_at < before)
@@ -168,25 +191,26 @@ def forget_old(db: Database, days: float) -> None:
 def _candidates(
     session: Session, now: float, places: int, slow_places: int, served: Counter[str]
 ) -> list[str]:
-    """Webhooks to take: of each owner few, whoever was served longest ago first."""
-    found: list[str] = []
+    """Return ids of webhooks to take: few of each owner, those served longest ago first."""
+    webhook_ids: list[str] = []
     slow = or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S)
     quick = and_(Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S))
-    for kind, most in ((quick, places), (slow, min(slow_places, places))):
+    for kind, limit in ((quick, places), (slow, min(slow_places, places))):
         query = select(Webhook.id, Webhook.owner_id).where(*_free(now), kind)
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
-        room = most
+        room = limit
         for webhook_id, owner in session.execute(query.limit(_LOOKED_AT)):
-            if room <= 0 or len(found) >= places:
+            if room <= 0 or len(webhook_ids) >= places:
                 break
             if served[owner] < MOST_OF_OWNER:
                 served[owner] += 1
                 room -= 1
-                found.append(webhook_id)
-    return found
+                webhook_ids.append(webhook_id)
+    return webhook_ids
 
 
 def _free(now: float) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for an enabled webhook that is due and not leased."""
     return (
         Webhook.disabled_at.is_(None),
         Webhook.due_at.is_not(None),
@@ -200,18 +224,19 @@ def _is_slow(hook: Webhook) -> bool:
 
 
 def _held(session: Session, lease: Lease) -> Webhook | None:
-    """The webhook's row, locked, if it is still this worker's."""
+    """Return the webhook's row, locked, if this worker still has the lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
 
 
 def _next(session: Session, hook: Webhook, now: float) -> Delivery | None:
-    """The oldest delivery that is due and waits for no earlier one of its model."""
+    """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _in_turn())
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
 def _in_turn() -> ColumnElement[bool]:
+    """Return the condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
         earlier.webhook_id == Delivery.webhook_id,
@@ -224,7 +249,10 @@ def _in_turn() -> ColumnElement[bool]:
 
 
 def _free_again(session: Session, hook: Webhook, now: float) -> None:
-    """End a lease; the webhook is due when the first delivery is that waits for no other."""
+    """End a lease.
+
+    The webhook is due again with its first delivery that does not wait for another.
+    """
     session.flush()
     query = select(Delivery.next_at).where(Delivery.webhook_id == hook.id, WAITS, _in_turn())
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
@@ -233,10 +261,12 @@ def _free_again(session: Session, hook: Webhook, now: float) -> None:
 
 
 def _over(row: Delivery, state: str, now: float) -> None:
+    """Finish a delivery in a final state."""
     row.state, row.next_at, row.finished_at = state, None, now
 
 
 def _disable(session: Session, hook: Webhook, why: str, now: float) -> None:
+    """Disable a webhook, and record it in the audit trail."""
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}
     session.add(Audit(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about))

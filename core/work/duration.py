@@ -1,7 +1,8 @@
-"""How long a job has run: over all its attempts since it was last ended, without pauses.
+"""The running time of a job: the sum over its attempts since it last ended, without pauses.
 
-No attempt lasts longer than a job may run: its worker ends it by a monotonic clock. A period that is longer, or
-negative, shows that the database's clock was put forward or back, or that the service was off; it does not count.
+An attempt cannot last longer than a job may run, since its worker ends it by a monotonic clock. A
+longer or negative period shows that the database's clock was set forward or back, or that the
+service was off; it is not counted.
 """
 
 from sqlalchemy import select
@@ -11,15 +12,18 @@ from core.db.states import LEASED, TERMINAL
 from core.db.tables import Event
 
 SLACK_S = 3600.0
-"""An attempt may last this much longer than its job may run: what comes before and after its process."""
+"""Seconds that an attempt may exceed the job's limit, for work before and after its process."""
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
 def seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
-    """Seconds in states in which a worker had the job, by its events; what was before an end does not count.
+    """Return the seconds in which a worker had the job, by its events.
+
+    Time before the job last ended is not counted.
 
     Args:
-        most_s: that the job may run.
+        now: seconds since 1970 by the database's clock.
+        most_s: seconds that the job may run.
     """
 
     def lasted(end: float, begin: float) -> float:

@@ -1,4 +1,4 @@
-"""From a claim to what a process needs that exports a version: a folder with the specification and local files."""
+"""Preparation of an export process: a folder with the specification and local files."""
 
 import json
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from core.store import Blobs
 from core.work.fence import Claim
 
 MAX_TASKS = 64
-"""Tasks whose held-out images a graph is checked on: the newest that still have them."""
+"""Maximum number of tasks, the newest, whose held-out images a graph is checked on."""
 SPEC = "export.json"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a job is to make: a version and a format; the parts that the version answers with, and held-out images."""
+    """An export to make: version and format, parts needed for prediction, and held-out images."""
 
     version_id: str
     number: int
@@ -42,17 +42,17 @@ class Wanted:
 
 
 def wanted(db: Database, claim: Claim) -> Wanted:
-    """What the claimed job is to make.
+    """Return the export that the claimed job is to make.
 
     Raises:
-        Invalid: nobody asks for what it makes any more.
+        Invalid: the download is now made by another job.
         StoreCorrupt: a part is known to be damaged.
     """
     with db.read() as session:
-        asked = session.scalar(select(ExportJob).where(ExportJob.job_id == claim.job_id))
-        if asked is None:
+        export_job = session.scalar(select(ExportJob).where(ExportJob.job_id == claim.job_id))
+        if export_job is None:
             raise Invalid("Another job makes this download. Ask for it: GET …/download.")
-        version = session.get_one(Version, asked.version_id)
+        version = session.get_one(Version, export_job.version_id)
         query = select(Part).where(Part.version_id == version.id, Part.deleted_at.is_(None))
         types = inference_part_types(version.manifest)
         rows = session.scalars(query.order_by(Part.position, Part.name))
@@ -62,7 +62,7 @@ def wanted(db: Database, claim: Claim) -> Wanted:
         return Wanted(
             version.id,
             version.number,
-            asked.format,
+            export_job.format,
             version.model_id,
             version.manifest,
             parts,
@@ -72,7 +72,7 @@ def wanted(db: Database, claim: Claim) -> Wanted:
 
 
 def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
-    """Of the newest tasks that the version was taught."""
+    """Return the held-out datasets of the newest tasks of the version, as (task, digest)."""
     query = (
         select(Task.number, Task.held_out_sha256)
         .where(
@@ -90,7 +90,9 @@ def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
 
 
 def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
-    """Fetch what the process reads and write its specification into `folder`; returns the file.
+    """Fetch the files that the process reads, and write its specification into `folder`.
+
+    Return the file.
 
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.

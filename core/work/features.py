@@ -1,7 +1,9 @@
-"""Compare a new version's features with those of its ancestors, by what linear discriminants on them tell apart.
+"""Comparison of a new version's features with its ancestors', by the accuracy of linear
+discriminants on them.
 
-An ancestor was measured among the classes that it knows. The new version is counted among the same classes
-(`baseline_later`), and on the tasks that both measured: with each new class there is one more to be taken for.
+An ancestor was measured among the classes that it knows. The new version is counted among the same
+classes (`baseline_later`) and on the tasks that both measured, because each new class offers one
+more wrong answer.
 """
 
 from collections.abc import Mapping
@@ -18,20 +20,20 @@ from core.protocol.job_result import JobResult
 from core.recipe.photos import trains_backbone
 
 LAST_VERSIONS = 20
-"""Published ancestors that are looked at."""
+"""Maximum number of published ancestors to compare with."""
 _LDA = "baseline_lda"
 ByTask = Mapping[str, tuple[int, int]]
-"""Task → right answers, and of how many."""
+"""Correct predictions and images by task."""
 
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A version before, as it was measured.
+    """An earlier version as it was measured.
 
     Attributes:
-        classes: of its head; None where each task has a head of its own.
-        tasks: right answers of the discriminant on its features, and of how many images, by task.
-        is_good: its own features had not collapsed.
+        classes: classes of its head; None if each task has its own head.
+        tasks: correct predictions of the discriminant on its features, and images, by task.
+        is_good: True if its own features had not collapsed.
     """
 
     number: int
@@ -41,7 +43,7 @@ class Ancestor:
 
 
 def compare_features(session: Session, model: Model, job: Job, found: JobResult) -> FeatureCount:
-    """Compare the version that a job has learned with the ancestors on its line."""
+    """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
         return _missing("the batch leaves the features as they were")
     numbers = _walk(session, model, job.parent_version or 0)
@@ -60,22 +62,24 @@ def compare_features(session: Session, model: Model, job: Job, found: JobResult)
 
 
 def _walk(session: Session, model: Model, number: int) -> list[int]:
-    """Numbers of the last published ancestors, the newest first; version 0 was taught nothing."""
+    """Return the numbers of the last published ancestors, newest first, without version 0, which
+    was taught nothing.
+    """
     numbers: list[int] = []
-    at: int | None = number
-    while at and len(numbers) < LAST_VERSIONS:
+    ancestor: int | None = number
+    while ancestor and len(numbers) < LAST_VERSIONS:
         query = select(Version.parent, Version.status).where(
-            Version.model_id == model.id, Version.number == at
+            Version.model_id == model.id, Version.number == ancestor
         )
         parent, status = session.execute(query).one()
         if status == "published":
-            numbers.append(at)
-        at = parent
+            numbers.append(ancestor)
+        ancestor = parent
     return numbers
 
 
 def _read(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
-    """The ancestors that were measured, the newest first."""
+    """Return the ancestors that were measured, newest first."""
     of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
     by_task = select(Measurement.version, Measurement.detail).where(
         *of_these, Measurement.name == _LDA, Measurement.task == EACH_TASK
@@ -101,23 +105,26 @@ def _read(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
 
 
 def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureShare | None:
-    """Compare on the tasks of both; None where there are too few images, or the classes are others."""
-    known: int | None = None
+    """Compare a version with an ancestor on the tasks of both.
+
+    Return None for too few images or other classes.
+    """
+    n_known: int | None = None
     if scenario == "class":
         classes = ancestor.classes or []
         if not classes or found.classes[: len(classes)] != classes:
             return None
-        known = len(classes) if len(found.classes) > len(classes) else None
+        n_known = len(classes) if len(found.classes) > len(classes) else None
     later = found.baseline_later
-    if known is not None and later is None:
+    if n_known is not None and later is None:
         return None
     assert found.baseline_lda is not None
     mine: ByTask = found.baseline_lda.tasks
     both = sorted(mine.keys() & ancestor.tasks.keys())
     right = sum(mine[task][0] for task in both)
-    if known is not None and later is not None:
+    if n_known is not None and later is not None:
         right += sum(
-            count for task in both for row, count in later.get(task, {}).items() if int(row) >= known
+            count for task in both for row, count in later.get(task, {}).items() if int(row) >= n_known
         )
     images = sum(mine[task][1] for task in both)
     right_before, images_before = (sum(ancestor.tasks[task][i] for task in both) for i in (0, 1))
@@ -134,4 +141,5 @@ def count_share(scenario: str, found: JobResult, ancestor: Ancestor) -> FeatureS
 
 
 def _missing(why: str) -> FeatureCount:
+    """Return a comparison without ancestors, with the reason."""
     return {"ancestors": [], "missing": why}

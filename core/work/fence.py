@@ -1,7 +1,8 @@
-"""Who may write: a worker's claim on a job, checked against the fence inside every transaction.
+"""Write protection by fences: a worker's claim on a job is checked inside every transaction.
 
-A claim bumps the model's fence counter and stamps it on the job. A worker that outlived its lease holds
-an old number: each of its writes finds another one and ends in `LeaseLost`, without an effect.
+A claim increments the model's fence counter and stamps it on the job. A worker that outlived its
+lease has an old number: each of its writes finds another one and ends in `LeaseLost` without an
+effect.
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from core.protocol.snapshot import StoredSnapshot
 
 @dataclass(frozen=True)
 class Claim:
-    """What a worker got: one job, for as long as its lease is renewed.
+    """A worker's claim on one job, valid while its lease is renewed.
 
-    `state` is validating (an archive is to be decoded first) or running; `attempt` counts starts;
-    `waited_s`: how many seconds a job waited for its first start, None at later ones. `task_id`,
-    `task_number` and `parent_version` are None where the job learns no task. `device`: what it is to run on: cpu, cuda,
-    or auto where the worker has not said what it has.
+    Attributes:
+        task_id, task_number, parent_version: None if the job learns no task.
+        attempt: number of starts, from 1.
+        state: validating (an archive must be decoded first) or running.
+        waited_s: seconds that the job waited for its first start; None at later starts.
+        device: device to run on: cpu, cuda, or auto if the worker has not said what it has.
     """
 
     job_id: str
@@ -41,7 +44,7 @@ class Claim:
 
     @property
     def parent(self) -> int:
-        """Number of the version that a job starts from which learns a task."""
+        """Number of the version that a learning job starts from."""
         assert self.parent_version is not None, "the job learns a task"
         return self.parent_version
 

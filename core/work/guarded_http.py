@@ -1,8 +1,8 @@
-"""A POST to an address that somebody else named, which can lead nowhere inside and take no longer than it may.
+"""POST requests to addresses named by users, limited to allowed networks and to a total time.
 
-The host is resolved once, here, and exactly an address that was checked is dialled (`core.public_address`); the name
-stays for TLS and Host. Nothing else is done that a client might do: no redirect is followed, no proxy of the
-environment used, no cookie kept, nothing unpacked. One deadline holds for all of it, byte by byte.
+The host is resolved once, and exactly a checked address is connected to (`core.public_address`);
+the name is still used for TLS and Host. Redirects, proxies of the environment, cookies and
+compressed responses are not supported. One deadline holds for the whole exchange, byte by byte.
 """
 
 import socket
@@ -18,18 +18,18 @@ import httpcore2
 from core.public_address import Network, Refused, Resolver, Target, checked
 
 ANSWER_BYTES = 4096
-"""Of an answer's body that are read."""
+"""Maximum number of bytes read from a response's body."""
 _ADDRESSES = 4
-"""Of a name that are tried, one after the other."""
+"""Maximum number of addresses of a name that are tried, one after another."""
 
 
 class NotSent(Exception):
-    """No answer came; the message says why."""
+    """No response came; the message says why."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a receiver said: the status, and the first bytes of the body as text."""
+    """Response of a receiver: the status, and the first bytes of the body as text."""
 
     status: int
     body: str
@@ -37,7 +37,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Way:
-    """How requests are sent. `allow`: networks beside the public Internet; `seconds`: for one request, all in all."""
+    """Settings for sending requests.
+
+    Attributes:
+        allow: networks that are allowed besides the public Internet.
+        seconds: limit for one whole request.
+        resolve: function that returns the addresses of a name; None for the system's resolver.
+    """
 
     allow: Sequence[Network]
     seconds: float
@@ -45,10 +51,10 @@ class Way:
 
 
 def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
-    """Send a body and read the answer.
+    """Send a body and read the response.
 
     Raises:
-        NotSent: the address is refused, or nobody answers in time.
+        NotSent: the address is refused, or no whole response comes in time.
     """
     deadline = time.monotonic() + way.seconds
     url = httpcore2.URL(
@@ -57,38 +63,43 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
         port=target.port,
         target=target.path.encode(),
     )
-    given = {"Host": target.host_header, "Content-Length": str(len(body)), "Connection": "close", **headers}
+    all_headers = {
+        "Host": target.host_header,
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **headers,
+    }
     pool = httpcore2.ConnectionPool(
         ssl_context=_trust() if target.scheme == "https" else None,
         network_backend=_Backend(target, way, deadline),
         max_keepalive_connections=0,
     )
     try:
-        with pool, pool.stream("POST", url, headers=list(given.items()), content=body) as answer:
-            return Answer(answer.status, _first(answer.iter_stream()))
+        with pool, pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response:
+            return Answer(response.status, _first(response.iter_stream()))
     except Refused as refused:
         raise NotSent(str(refused)) from None
     except TimeoutError:
         raise NotSent(f"No whole answer came within {way.seconds:.0f} s.") from None
     except httpcore2.ProtocolError as error:
-        said = str(error)[:200] or "it closed the connection"
-        raise NotSent(f"The receiver speaks no HTTP: {said.rstrip('.')}.") from None
+        problem = str(error)[:200] or "it closed the connection"
+        raise NotSent(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
         raise NotSent(_words(error)) from None
 
 
 def _first(pieces: Iterable[bytes]) -> str:
-    """As much of a body as is kept; the rest is never read."""
-    kept = b""
+    """Return the first bytes of a body as text; the rest is never read."""
+    content = b""
     for piece in pieces:
-        kept += piece
-        if len(kept) >= ANSWER_BYTES:
+        content += piece
+        if len(content) >= ANSWER_BYTES:
             break
-    return kept[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return content[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _words(error: OSError) -> str:
-    """A sentence of a failure of the network or of TLS."""
+    """Return a sentence about a failure of the network or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"The receiver's certificate is not trusted: {error.verify_message}."
     if isinstance(error, ssl.SSLError):
@@ -98,12 +109,12 @@ def _words(error: OSError) -> str:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """The system's certificates, or those that SSL_CERT_FILE names."""
+    """Return a TLS context with the system's certificates, or those that SSL_CERT_FILE names."""
     return httpcore2.default_ssl_context()
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Dials an address of the target that was checked, whatever name it is asked for."""
+    """Backend that connects to a checked address of the target, whatever name it is given."""
 
     def __init__(self, target: Target, way: Way, deadline: float) -> None:
         self._target, self._way, self._deadline = target, way, deadline
@@ -136,7 +147,7 @@ class _Backend(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection of which every read and write ends at the deadline."""
+    """A connection whose reads and writes end at the deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = connection, deadline
@@ -153,7 +164,7 @@ class _Stream(httpcore2.NetworkStream):
                 left = left[self._socket.send(left) :]
         except TimeoutError:
             raise
-        except OSError as error:  # it may have answered before it had read everything
+        except OSError as error:  # the receiver may have responded before it had read everything
             raise httpcore2.WriteError(str(error)) from error
 
     def close(self) -> None:
@@ -176,8 +187,12 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _left(deadline: float) -> float:
-    """Seconds that are left. Raises TimeoutError."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    """Return the seconds that are left until the deadline.
+
+    Raises:
+        TimeoutError: the deadline has passed.
+    """
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds

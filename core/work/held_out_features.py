@@ -1,7 +1,8 @@
-"""Features of held-out images by a backbone that does not move, kept beside these images for the next update.
+"""Features of held-out images by a frozen backbone, stored beside these images for the next update.
 
-They are of one task of one model, go with the task's held-out part in the same transaction, and are nobody else's.
-Where they are missing, damaged or of another backbone the job passes the images again.
+They belong to one task of one model, and are deleted together with the task's held-out images in
+the same transaction. If they are missing, damaged or made by another backbone, the job computes
+them again.
 """
 
 import hashlib
@@ -19,13 +20,16 @@ from core.store import Blobs
 from core.work.result import ResultFolder
 
 _FORMAT = 1
-"""Another one makes all that is stored unusable: raise it with a change of what a network or its inputs compute."""
+"""Version of the stored form.
+
+Increase it when a network or its inputs compute something else, to invalidate stored features.
+"""
 BACKBONE = "backbone"
 
 
 @dataclass(frozen=True)
 class StoredFeatures:
-    """A blob of features of one task, and the file that it was made of."""
+    """A stored blob of a task's features, and the file that it was made from."""
 
     sha256: str
     bytes: int
@@ -33,7 +37,7 @@ class StoredFeatures:
 
 
 def make_key(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Return what features depend on, as a digest.
+    """Return a digest of everything that features depend on.
 
     Args:
         held_out: digest of the dataset with the decoded images.
@@ -55,16 +59,16 @@ def store_features(blobs: Blobs, found: ResultFolder[JobResult]) -> dict[int, St
 def write_features(
     session: Session, model: Model, parts: Iterable[tuple[str, str]], stored: Mapping[int, StoredFeatures]
 ) -> int:
-    """Name stored features in the rows of tasks whose held-out images are still there.
+    """Record stored features in the rows of tasks whose held-out images are still there.
 
     Args:
         parts: name and digest of each part of the new version's backbone.
 
     Returns:
-        Bytes that are new.
+        Number of added bytes.
     """
-    there = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
-    query = select(Task).where(Task.model_id == model.id, Task.number.in_(stored), there)
+    has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
+    query = select(Task).where(Task.model_id == model.id, Task.number.in_(stored), has_images)
     listed, size = sorted(parts), 0
     for task in session.scalars(query):
         if task.held_out_sha256 is None:

@@ -1,7 +1,8 @@
-"""Converts the checkpoint of the ImageNet base: `python -m core.work.imagenet OUT.safetensors`.
+"""Conversion of the ImageNet base's checkpoint: `python -m core.work.imagenet OUT.safetensors`.
 
-It runs in a process of its own, which imports torch and ends. The file is read with `torch.load(weights_only=True)`
-after its digest was compared; everywhere else of the service only safetensors are read.
+It runs in a process of its own, which imports torch and ends. The file is read with
+`torch.load(weights_only=True)` after its digest was compared; the rest of the service reads only
+safetensors.
 """
 
 import sys
@@ -16,13 +17,13 @@ from core.learn.networks import ImageSpec, expected_base
 from core.learn.state import save_tensors
 
 SIZE = 224
-"""Pixels a side; the network's tensors are the same for every size."""
+"""Side of an image in pixels; the network's tensors are the same for every size."""
 
 
 def convert(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the backbone's tensors under timm's names.
 
-    Both list the same layers in the same order; the classifier, which comes last, is left out.
+    Both list the same layers in the same order; the classifier comes last and is left out.
 
     Raises:
         ValueError: a shape differs.
@@ -37,7 +38,7 @@ def convert(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def main() -> int:
-    """Convert the installed checkpoint."""
+    """Convert the installed checkpoint, and return the exit status."""
     path, problem = imagenet_base.find_checkpoint(), imagenet_base.find_problem()
     if path is None or problem:
         print(problem, file=sys.stderr)

@@ -28,7 +28,7 @@ USUAL_S: Mapping[str, Mapping[str, float]] = {
         "publish": 2.0,
     },
     Kind.EXPORT: {"load": 4.0, "export": 10.0, "check": 10.0},
-    Kind.FETCH: {"fetch": 20.0},
+    Kind.FETCH: {"prepare": 4.0, "fetch": 20.0},
     Kind.VALIDATE: {"validate": 10.0},
 }
 """The phases of each kind of job in their order, and seconds of a small one of which nothing is known."""

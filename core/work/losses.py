@@ -1,8 +1,9 @@
-"""Count what a new version lost beside the version in production, image by image, for the checks of its gate.
+"""Counts of a new version's losses and gains, image by image, for the checks of its gate.
 
-All comparisons use the held-out images of earlier tasks, but for those of the batch itself that show whether it was
-learned. The answers of the new version and of its parent are files of the job's result; those of other versions are
-read from the store. Rows of a head are compared as numbers: a version that grew from another has its classes first.
+Comparisons use the held-out images of earlier tasks, except that the batch's own images show if it
+was learned. The predictions of the new version and of its parent are files of the job's result;
+those of other versions are read from the store. Rows of a head are compared as numbers: a version
+that grew from another has that one's classes first.
 """
 
 from collections.abc import Mapping
@@ -31,18 +32,18 @@ from core.work.fence import Claim
 from core.work.result import ResultFolder
 
 LAST_VERSIONS = 20
-"""Published versions among which the best of each task is looked for."""
+"""Number of the last published versions among which the best one on each task is looked for."""
 MOST_CLASSES = 50
 MOST_PICTURES = 4
 _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 _Rows = npt.NDArray[np.int32]
 _Key = tuple[int, int]
-"""A class: its task where each has classes of its own, else 0, and its row."""
+"""A class: its row, and its task if each task has its own classes, else 0."""
 
 
 @dataclass(frozen=True)
 class _Answering:
-    """A version that is compared with: its number, its manifest, and its stored answers by task."""
+    """A version to compare with: number, manifest, and digests of predictions by task."""
 
     number: int
     manifest: Manifest
@@ -54,9 +55,12 @@ class _Facts:
     """Rows of the database that the comparisons need.
 
     Attributes:
-        tasks: whose held-out images are still there; keys: that read stored answers on them.
-        production: None where that is version 0, which was taught nothing.
-        best: task → the version of the last ones that answered most of it right.
+        own: number of the job's task.
+        tasks: tasks whose held-out images are still there.
+        keys: keys that read stored predictions on them.
+        production: None if production is version 0, which was taught nothing.
+        best: for each task, the one of the last versions that predicted most of its images
+            correctly.
     """
 
     model: Model
@@ -80,7 +84,14 @@ class _Tally:
     def add(
         self, part: "_Part", old: _Rows, new: _Rows, negative: Mask, positive: Mask, counted: Mask
     ) -> None:
-        """Count images of a task by their true class; `old`, `new`: the answers that pictures show."""
+        """Count images of a task by their true class.
+
+        Args:
+            part: held-out images of the task.
+            old, new: predictions that pictures show, int32 [N].
+            negative, positive: images that turned wrong and right, bool [N].
+            counted: images to count, bool [N].
+        """
         right_before = (old == part.ranked.targets) & counted
         masks = (counted, right_before, negative & counted, positive & counted)
         size = len(part.names)
@@ -91,12 +102,12 @@ class _Tally:
             self.counts[key] = [a + b for a, b in zip(before, by_class[row].tolist(), strict=True)]
             self.labels[key] = part.names[row]
         for index in np.flatnonzero(negative & counted).tolist():
-            shown = self.pictures.setdefault((part.apart, int(part.ranked.targets[index])), [])
-            if len(shown) < MOST_PICTURES:
-                answers = (part.names[int(old[index])], part.names[int(new[index])])
+            pictures = self.pictures.setdefault((part.apart, int(part.ranked.targets[index])), [])
+            if len(pictures) < MOST_PICTURES:
+                labels = (part.names[int(old[index])], part.names[int(new[index])])
                 label = part.names[int(part.ranked.targets[index])]
-                shown.append(
-                    LostImage(task=part.task, index=index, label=label, before=answers[0], now=answers[1])
+                pictures.append(
+                    LostImage(task=part.task, index=index, label=label, before=labels[0], now=labels[1])
                 )
 
     def merge(self, other: "_Tally") -> None:
@@ -105,16 +116,22 @@ class _Tally:
             before = self.counts.get(key, [0, 0, 0, 0])
             self.counts[key] = [a + b for a, b in zip(before, counts, strict=True)]
         self.labels |= other.labels
-        for key, shown in other.pictures.items():
-            self.pictures[key] = [*self.pictures.get(key, []), *shown][:MOST_PICTURES]
+        for key, pictures in other.pictures.items():
+            self.pictures[key] = [*self.pictures.get(key, []), *pictures][:MOST_PICTURES]
 
     def describe(self, against: int | None, *, by_recall: bool = False) -> LossCount:
-        """The counts as they are stored; `by_recall`: the class with the smallest share right now comes first."""
+        """Return the counts as they are stored.
+
+        Args:
+            against: number of the version compared with.
+            by_recall: list the class with the smallest recall first; otherwise the class with the
+                largest net loss.
+        """
 
         def weight(key: _Key) -> tuple[float, str]:
             images, before, negative, positive = self.counts[key]
-            lost = (before - negative + positive) / images if by_recall else float(positive - negative)
-            return lost, self.labels[key]
+            rank = (before - negative + positive) / images if by_recall else float(positive - negative)
+            return rank, self.labels[key]
 
         keys = sorted(self.counts, key=weight)
         totals = [sum(counts[i] for counts in self.counts.values()) for i in range(4)]
@@ -140,15 +157,27 @@ class _Tally:
         }
 
     def _few(self, keys: list[_Key]) -> list[LostImage]:
-        """One picture of each of the first classes, then a second of each, and so on."""
+        """Return one picture of each of the first classes, then a second of each, and so on."""
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
-        turns = [shown[turn] for turn in range(MOST_PICTURES) for shown in of_classes if turn < len(shown)]
-        return turns[:MOST_PICTURES]
+        mixed = [
+            pictures[place]
+            for place in range(MOST_PICTURES)
+            for pictures in of_classes
+            if place < len(pictures)
+        ]
+        return mixed[:MOST_PICTURES]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A task's held-out images as the new version answers them; `apart`: the task where it has classes of its own."""
+    """A task's held-out images as the new version predicts them.
+
+    Attributes:
+        task: number of the task.
+        apart: the same number if each task has its own classes, else 0.
+        names: labels of the rows.
+        ranked: predicted and true rows.
+    """
 
     task: int
     apart: int
@@ -159,32 +188,34 @@ class _Part:
 def count_losses(
     db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult], production: int | None
 ) -> Losses | None:
-    """Count the losses of a finished job's version, where its gate has a check for them.
+    """Count the losses of a finished job's version, if its gate has a check for them.
 
     Args:
-        production: the number of the version in production.
+        found: result of the job.
+        production: number of the version in production.
     """
     facts = _read_facts(db, claim, production)
     return None if facts is None else _Comparison(blobs, facts, found).count()
 
 
 def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
+    """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         gate = limits_of(model, job)
         if all(gate.get(name) is None for name in IMAGE_CHECKS):
             return None
-        there = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
-        query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, there)
+        has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
+        query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, has_images)
         keys = {task: key for task, key in session.execute(query)}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
-        answers = _stored_answers(session, model, numbers)
+        stored = _stored_answers(session, model, numbers)
         best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
         manifests = _manifests(session, model, {*numbers, *best.values()})
-        answers |= _stored_answers(session, model, set(best.values()) - numbers)
-        versions = {n: _Answering(n, manifests[n], answers.get(n, {})) for n in manifests}
+        stored |= _stored_answers(session, model, set(best.values()) - numbers)
+        versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _Facts(
             model=model,
             gate=gate,
@@ -198,7 +229,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
 
 
 def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[int, dict[int, str]]:
-    """Version → task → digest of the answers that are kept."""
+    """Return the digests of stored predictions by version and task."""
     query = select(Result.version, Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
     )
@@ -210,7 +241,10 @@ def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[i
 
 
 def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
-    """Task → of the last published versions, the one that answered most of it right; of equals the newest."""
+    """Return, by task, the one of the last published versions with most correct predictions.
+
+    Of equal ones, it is the newest.
+    """
     published = (Version.model_id == model.id, Version.status == "published", Version.number > 0)
     last = select(Version.number).where(*published).order_by(Version.number.desc()).limit(LAST_VERSIONS)
     query = select(Result.task, Result.version, Result.correct).where(
@@ -226,6 +260,7 @@ def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int
 
 
 def _manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
+    """Return the manifests of versions by number."""
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(numbers)
     )
@@ -233,7 +268,7 @@ def _manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, M
 
 
 class _Comparison:
-    """The new version beside others, task after task."""
+    """Comparison of the new version with others, task by task."""
 
     def __init__(self, blobs: Blobs, facts: _Facts, found: ResultFolder[JobResult]) -> None:
         self._blobs = blobs
@@ -248,7 +283,7 @@ class _Comparison:
         self._is_ranked = True
 
     def count(self) -> Losses:
-        """All counts."""
+        """Return all counts."""
         for task in sorted(self._facts.tasks):
             if task != self._facts.own and (part := self._open_part(task)) is not None:
                 self._compare_with_production(part)
@@ -259,25 +294,26 @@ class _Comparison:
         confused = self._describe(self._confused, against)
         if confused["missing"] is None and not self._brings_classes():
             confused = _missing(against, "the batch brings no new class")
-        new, known = self._own_batch()
-        if self._facts.model.held_out == "counts":  # the batch's images go with this publish
-            new["pictures"], known["pictures"] = [], []
+        new_classes, known_classes = self._own_batch()
+        if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
+            new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
             "class_lost": self._describe(self._classes, against, by_recall=True),
             "drifted": self._describe_drift(),
-            "new": new,
-            "known": known,
+            "new": new_classes,
+            "known": known_classes,
             "visible": vars(find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)),  # type: ignore[typeddict-item]
         }
 
     def _open_part(self, task: int) -> _Part | None:
+        """Return the held-out images of a task as the new version predicts them, or None."""
         path = self._files.get(("new", task))
         if path is None:
             return None
         ranked = open_ranked_answers(path)
-        if ranked is None:  # a job that went on from a snapshot of before
+        if ranked is None:  # the job resumed from a snapshot written by an older release
             self._is_ranked = False
             return None
         is_apart = self._facts.model.scenario == "task"
@@ -285,16 +321,18 @@ class _Comparison:
         return _Part(task, task if is_apart else 0, names, ranked)
 
     def _names_of(self, version: _Answering, task: int) -> list[str]:
-        """The classes that a version's rows on a task mean."""
+        """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
             head = version.manifest.head_of(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _rows_of(self, version: _Answering, part: _Part) -> tuple[_Rows, int] | None:
-        """A version's answers on a task, and how many classes it knows; None where they cannot be compared."""
-        known = self._names_of(version, part.task)
-        if not known or part.names[: len(known)] != known:
+        """Return a version's predictions on a task and its number of classes, or None if they
+        cannot be compared.
+        """
+        old_names = self._names_of(version, part.task)
+        if not old_names or part.names[: len(old_names)] != old_names:
             return None
         path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
         digest = version.answers.get(part.task)
@@ -305,12 +343,13 @@ class _Comparison:
         if path is None:
             return None
         rows, _ = open_answers(path, place)
-        return (rows, len(known)) if len(rows) == len(part.ranked.rows) else None
+        return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch(self, digest: str) -> Path | None:
-        """Fetch stored answers; None where they are damaged or were deleted meanwhile.
+        """Return the path of stored predictions.
 
-        A version that cannot be compared must not stop the line. The damage is marked for those who use the blob.
+        Return None if they are damaged or were deleted meanwhile. A missing comparison must not
+        stop the lineage. The damage is marked for other users of the blob.
         """
         try:
             return self._blobs.fetch(digest)
@@ -318,27 +357,30 @@ class _Comparison:
             return None
 
     def _compare_with_production(self, part: _Part) -> None:
+        """Count the images of a task that turned wrong or right against production."""
         production = self._facts.production
-        answers = None if production is None else self._rows_of(production, part)
-        if answers is None:
+        old_predictions = None if production is None else self._rows_of(production, part)
+        if old_predictions is None:
             return
-        old, known = answers
-        best, targets, all_images = part.ranked.best_of(known), part.ranked.targets, _all_of(part)
-        right, kept, now = old == targets, best == targets, part.ranked.rows == targets
-        self._forgotten.add(part, old, best, right & ~kept, kept & ~right, all_images)
+        old, n_known = old_predictions
+        best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
+        right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
+        self._forgotten.add(part, old, best, right & ~still_right, still_right & ~right, all_images)
         self._classes.add(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
         fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
         self._confused.add(part, old, part.ranked.rows, right & fresh, now & ~right, all_images)
 
     def _compare_with_best(self, part: _Part) -> None:
+        """Count a task's images that turned wrong or right against the best of the last versions."""
         version = self._facts.best.get(part.task)
-        answers = None if version is None else self._rows_of(version, part)
-        if version is None or answers is None or len(np.unique(part.ranked.targets)) < 2:
-            return  # of a single class, images flip together whenever the balance between classes moves
-        old, known = answers
-        best, targets = part.ranked.best_of(known), part.ranked.targets
-        right, kept = old == targets, best == targets
-        negative, positive = right & ~kept, kept & ~right
+        old_predictions = None if version is None else self._rows_of(version, part)
+        if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
+            # with one class, images flip together whenever the balance between classes moves
+            return
+        old, n_known = old_predictions
+        best, targets = part.ranked.best_of(n_known), part.ranked.targets
+        right, still_right = old == targets, best == targets
+        negative, positive = right & ~still_right, still_right & ~right
         tally = _Tally()
         tally.add(part, old, best, negative, positive, _all_of(part))
         counts = TaskLoss(
@@ -358,6 +400,7 @@ class _Comparison:
         return tally.describe(against, by_recall=by_recall)
 
     def _why_nothing(self) -> str:
+        """Say why no image was compared."""
         if not self._is_ranked:
             return "the job began before the best old class was kept beside each answer"
         if self._facts.model.held_out == "counts":
@@ -365,51 +408,56 @@ class _Comparison:
         return _NO_EARLIER
 
     def _describe_drift(self) -> DriftCount:
-        """The tasks, those with the least probable loss first; classes and pictures of those that lost too much."""
+        """Return the counts by task, most significant loss first, with classes and pictures of
+        tasks that drifted.
+        """
         limit = self._facts.gate.get("drifted") or 0.0
 
         def probability(counts: TaskLoss) -> float:
             return mcnemar_worse(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=probability)
-        lost = _Tally()
+        drifted = _Tally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             if net > limit and probability(counts) * len(tasks) < SIGNIFICANT:
-                lost.merge(self._drifts[counts["task"]][0])
+                drifted.merge(self._drifts[counts["task"]][0])
         why = "no earlier task has held-out images of two classes" if self._forgotten.counts else None
-        described = lost.describe(None) if tasks else _missing(None, why or self._why_nothing())
+        described = drifted.describe(None) if tasks else _missing(None, why or self._why_nothing())
         totals = {name: sum(counts[name] for counts in tasks) for name in ("images", "negative", "positive")}
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
     def _brings_classes(self) -> bool:
-        own = self._heads.get(self._facts.own) if self._heads else self._document.classes
-        return len(own or []) > len(self._names_of(self._facts.parent, self._facts.own))
+        """Return True if the batch brings new classes."""
+        labels = self._heads.get(self._facts.own) if self._heads else self._document.classes
+        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own))
 
     def _own_batch(self) -> tuple[LossCount, LossCount]:
-        """The batch's own held-out images: of its new classes, and of those that production knows."""
+        """Count the batch's own held-out images: those of its new classes, and those of classes
+        that production knows.
+        """
         part = self._open_part(self._facts.own) if self._facts.own in self._facts.tasks else None
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
             nothing = _missing(against, "the batch has no held-out images")
             return nothing, nothing
-        targets, now = part.ranked.targets, part.ranked.rows
+        targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
-        new, known = _Tally(), _Tally()
-        new.add(part, now, now, now != targets, now == targets, is_new)
-        answers = None if production is None else self._rows_of(production, part)
-        if answers is not None:
-            old, size = answers
+        new_tally, known_tally = _Tally(), _Tally()
+        new_tally.add(part, predicted, predicted, predicted != targets, predicted == targets, is_new)
+        old_predictions = None if production is None else self._rows_of(production, part)
+        if old_predictions is not None:
+            old, size = old_predictions
             best = part.ranked.best_of(size)
-            right, kept = old == targets, best == targets
-            known.add(part, old, best, right & ~kept, kept & ~right, targets < size)
+            right, still_right = old == targets, best == targets
+            known_tally.add(part, old, best, right & ~still_right, still_right & ~right, targets < size)
         no_known = "production does not answer the batch's images"
         return (
-            new.describe(None)
-            if new.counts
+            new_tally.describe(None)
+            if new_tally.counts
             else _missing(None, "the batch has no held-out images of new classes"),
-            known.describe(against) if known.counts else _missing(against, no_known),
+            known_tally.describe(against) if known_tally.counts else _missing(against, no_known),
         )
 
 
@@ -418,6 +466,7 @@ def _all_of(part: _Part) -> Mask:
 
 
 def _missing(against: int | None, why: str) -> LossCount:
+    """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,
         "images": 0,

@@ -21,15 +21,16 @@ def manifest(
     number: int | None,
     tasks: list[int],
 ) -> Manifest:
-    """The manifest of what a job made.
+    """Return the manifest of what a job made.
 
     Args:
         base: version 0 of the model.
-        made: what the job process said of it.
-        number: of the version; None for a state that is none.
-        tasks: that it was taught, in order.
+        made: report of the job process.
+        parts: stored parts.
+        number: number of the version; None for a state that is no version.
+        tasks: tasks that it was taught, in order.
     """
-    recipe, given = Recipe.from_json(job.recipe), made.given()
+    recipe, reported = Recipe.from_json(job.recipe), made.given()
     optional = {
         "network": made.network,
         "init": base.manifest.init,
@@ -58,6 +59,6 @@ def manifest(
         code_version=code_version(),
         environment=made.environment,
         parts=parts,
-        **{name: given.get(name) for name in _MEASURED},
+        **{name: reported.get(name) for name in _MEASURED},
         **{name: value for name, value in optional.items() if value is not None},
     )

@@ -1,4 +1,4 @@
-"""What a job measured becomes rows: cells of the accuracy matrix, and the figures of the new version."""
+"""Storage of a job's measurements: cells of the accuracy matrix, and figures."""
 
 from collections.abc import Collection, Iterable
 
@@ -25,19 +25,24 @@ def write_measured(
     deleted: Collection[int],
     answers: Kept,
 ) -> None:
-    """Write what was measured of a new version, and on its task of those before it; a cell that is there stays.
+    """Store the measurements of a new version, and those of earlier versions on its task.
+
+    Existing cells stay.
 
     Args:
-        deleted: tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them.
-        answers: of the cells, stored already.
+        results: measured cells.
+        figures: figures of the new version.
+        deleted: tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
+            them.
+        answers: stored predictions of the cells.
     """
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
     measured = {(cell.version, cell.task): cell for cell in results if cell.task not in deleted}
-    new = [cell for (of, _), cell in measured.items() if of == "new"]
-    best = best_before(session, parent, [cell.task for cell in new])
-    cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new}
-    rows = [_row(model, version.number, cell, best.get(cell.task), answers) for cell in new]
+    new_cells = [cell for (measured_version, _), cell in measured.items() if measured_version == "new"]
+    best = best_before(session, parent, [cell.task for cell in new_cells])
+    cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new_cells}
+    rows = [_row(model, version.number, cell, best.get(cell.task), answers) for cell in new_cells]
     rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values(), answers)
     insert_rows(session, Result, rows)
     keep_figures(session, version, cells, model.scenario)
@@ -51,24 +56,25 @@ def _older(
     measured: Collection[MeasuredCell],
     answers: Kept,
 ) -> list[dict[str, object]]:
-    """Cells of the versions before, without those that are known."""
+    """Return the rows of cells of earlier versions that do not exist yet."""
     older: dict[tuple[int, int], MeasuredCell] = {}
     for cell in measured:
-        if cell.version in numbers:  # the parent may be the base
+        if cell.version in numbers:  # the parent may be version 0
             older.setdefault((numbers[cell.version], cell.task), cell)
     query = select(Result.version, Result.task).where(
         Result.model_id == model.id,
         Result.version.in_({version for version, _ in older}),
         Result.task.in_({task for _, task in older}),
     )
-    known = {(version, task) for version, task in session.execute(query)}
-    return [_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in known]
+    existing = {(version, task) for version, task in session.execute(query)}
+    return [_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in existing]
 
 
 def _row(
     model: Model, version: int, cell: MeasuredCell, best: float | None, answers: Kept
 ) -> dict[str, object]:
-    kept = answers.get((cell.version, cell.task))
+    """Return the row of a cell."""
+    predictions = answers.get((cell.version, cell.task))
     return {
         "model_id": model.id,
         "version": version,
@@ -77,6 +83,6 @@ def _row(
         "total": cell.total,
         "per_class": cell.per_class,
         "best": best,
-        "answers": None if kept is None else kept.sha256,
-        "answers_bytes": None if kept is None else kept.bytes,
+        "answers": None if predictions is None else predictions.sha256,
+        "answers_bytes": None if predictions is None else predictions.bytes,
     }

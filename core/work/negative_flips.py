@@ -1,7 +1,8 @@
-"""A new version beside the one in production, image by image, where its gate asks for it.
+"""Comparison of a new version with production, image by image, if its gate needs it.
 
-Production is the version's parent as a rule, and the job has compared them. Where a person put production
-elsewhere, the answers of both are read from the store, on the tasks of which they are kept.
+Production is usually the parent of the version, and the job itself has compared the two. If a
+person moved production elsewhere, predictions of both are read from the store, on those tasks for
+which they are stored.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +35,14 @@ from core.work.result import ResultFolder
 
 @dataclass(frozen=True)
 class Beside:
-    """What production was when it was looked, and what was counted (None: nothing to compare with)."""
+    """Production at the time of the comparison, and the counts.
+
+    Attributes:
+        production: number of the version in production; None if there is none.
+        counted: negative flips; None if there was nothing to compare with.
+        losses: counts image by image; None if nothing was counted.
+        features: counts of features against ancestors; None if nothing was counted.
+    """
 
     production: int | None
     counted: Production | None
@@ -42,7 +50,7 @@ class Beside:
     features: FeatureCount | None = None
 
     def rows(self) -> list[Measured]:
-        """As rows of measurements, for the verdict."""
+        """Return the counts as rows of measurements, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
             rate = flipped.negative / flipped.images
@@ -60,9 +68,10 @@ class Beside:
 
 @dataclass(frozen=True)
 class _Told:
-    """A task on which production was measured: its true labels, and production's answers; digests of blobs.
+    """A task on which production was measured: digests of held-out images and predictions.
 
-    place: of these answers.
+    `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
+    blob.
     """
 
     number: int
@@ -73,12 +82,12 @@ class _Told:
 
 
 def production_of(session: Session, model_id: str) -> int | None:
-    """The number of the version in production."""
+    """Return the number of the version in production."""
     return session.scalar(select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION))
 
 
 def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
-    """Count negative flips and losses against production, as far as the job's gate asks for them; compare features."""
+    """Count flips and losses against production as the gate needs them, and compare features."""
     beside = _count_flips(db, blobs, claim, found)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -88,45 +97,49 @@ def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobRes
 
 
 def _count_flips(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
+    """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         number = production_of(session, model.id)
-        wanted = limits_of(model, job).get("max_negative_flips") is not None
-        if not wanted or not number:  # version 0 was taught nothing that could be lost
+        is_limited = limits_of(model, job).get("max_negative_flips") is not None
+        if not is_limited or not number:  # version 0 was taught nothing that could be lost
             return Beside(number, None)
         tasks = {task.number: task for task in session.scalars(select(Task).where(Task.model_id == model.id))}
         if number == job.parent_version:
-            there = {n for n, task in tasks.items() if task.data_deleted_at is None}
-            return Beside(number, _by_parent(number, found.document, there))
+            retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
+            return Beside(number, _by_parent(number, found.document, retained_tasks))
         version = select(Version.manifest).where(Version.model_id == model.id, Version.number == number)
         manifest: Manifest = session.scalars(version).one()
-        told = _told(session, model, number, tasks)
-    return Beside(number, _by_answers(blobs, number, manifest, told, found))
+        measured_tasks = _told(session, model, number, tasks)
+    return Beside(number, _by_answers(blobs, number, manifest, measured_tasks, found))
 
 
 def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
+    """Return the counts that the job itself made against its parent."""
     changes = [change for task, change in (found.changes or {}).items() if int(task) in tasks]
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
 
 
 def _told(session: Session, model: Model, number: int, tasks: dict[int, Task]) -> list[_Told]:
+    """Return the tasks for which production's predictions are stored."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
     )
-    told = []
-    for task_number, answers in session.execute(query):
+    measured_tasks = []
+    for task_number, digest in session.execute(query):
         task = tasks[task_number]
-        if answers is not None and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+        if digest is not None and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
             place = Place(number, task_number, task.answers_key)
-            told.append(_Told(task_number, labels, task.held_out_sha256, answers, place))
-    return told
+            measured_tasks.append(_Told(task_number, labels, task.held_out_sha256, digest, place))
+    return measured_tasks
 
 
 def _by_answers(
     blobs: Blobs, number: int, manifest: Manifest, told: list[_Told], found: ResultFolder[JobResult]
 ) -> Production:
+    """Count flips by the stored predictions of production and those of the result."""
     mine = {file.task: found.folder / file.file for file in found.document.answers if file.version == "new"}
     heads = {head.task: head.classes for head in found.document.heads}
     total = Flips()
@@ -144,4 +157,5 @@ def _by_answers(
 
 
 def _right(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+    """Return a mask of the images that are predicted correctly."""
     return np.asarray(np.array(classes, object)[rows] == truth, bool)

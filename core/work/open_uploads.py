@@ -1,4 +1,4 @@
-"""Uploads that can be resumed and were not: they go when their time is over, with what they have in the store."""
+"""Removal of resumable uploads that were not completed in time, and of their objects."""
 
 from sqlalchemy import Select, or_, select
 
@@ -8,16 +8,18 @@ from core.db.tables import Upload
 from core.store import Store
 
 _BATCH = 200
-"""Uploads of one transaction: thousands may expire in the same minute, and others write between two of them."""
+"""Number of uploads removed in one transaction: thousands may expire in one minute, and other
+writers must get in between.
+"""
 
 
 def remove_expired(db: Database, store: Store) -> None:
-    """Forget uploads whose time is over and to which nobody writes now, then delete their objects.
+    """Remove expired uploads that no request is writing to, then delete their objects.
 
-    Objects that a crash leaves are those that nothing names.
+    Objects that a crash leaves have no row, so the sweep removes them.
     """
     while True:
-        with db.read() as session:  # without any, nobody waits for a writer
+        with db.read() as session:  # without an expired upload, no writer is kept waiting
             if not session.scalars(_expired(db.now(session), 1)).all():
                 return
         with db.write() as session:
@@ -31,5 +33,6 @@ def remove_expired(db: Database, store: Store) -> None:
 
 
 def _expired(now: float, most: int) -> Select[str]:
+    """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return select(Upload.id).where(Upload.expires_at <= now, free).order_by(Upload.expires_at).limit(most)

@@ -1,4 +1,4 @@
-"""Parts of the version that a job continues: its own, and those in which its ancestors keep their tasks' state."""
+"""Parts of the version that a job continues, and of ancestors that hold tasks' state."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -8,7 +8,7 @@ from core.protocol.manifest import PER_TASK, REST, STATISTICS
 
 
 def read_parts(session: Session, version: Version) -> list[Part]:
-    """Return all parts that a job reads which continues a version."""
+    """Return all parts that are read by a job that continues a version."""
     return [*read_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
 
 
@@ -19,10 +19,10 @@ def read_own_parts(session: Session, version: Version) -> list[Part]:
 
 
 def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
-    """Return the parts in which the versions before the parent keep sums and features of their tasks.
+    """Return the parts in which the parent's ancestors hold sums and features of their tasks.
 
-    They go back as far as all have sums. Features may be gone with their task's data, and those that no job reads
-    are left out.
+    They go back as far as all ancestors have sums. Features may have been deleted with their task's
+    data. Parts that no job reads are left out.
     """
     query = (
         select(Version.number, Version.parent, Part)
@@ -35,13 +35,17 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
         )
         .order_by(Part.position)
     )
-    known: dict[int, tuple[int | None, list[Part]]] = {}
-    for number, before, part in session.execute(query):
-        known.setdefault(number, (before, []))[1].append(part)
-    found: list[Part] = []
-    at = known.get(parent.number)
-    while at is not None and at[0] is not None and (at := known.get(at[0])) is not None:
-        if all(part.type != STATISTICS for part in at[1]):
+    by_number: dict[int, tuple[int | None, list[Part]]] = {}
+    for number, previous, part in session.execute(query):
+        by_number.setdefault(number, (previous, []))[1].append(part)
+    parts: list[Part] = []
+    ancestor = by_number.get(parent.number)
+    while (
+        ancestor is not None
+        and ancestor[0] is not None
+        and (ancestor := by_number.get(ancestor[0])) is not None
+    ):
+        if all(part.type != STATISTICS for part in ancestor[1]):
             break
-        found[:0] = at[1]
-    return found
+        parts[:0] = ancestor[1]
+    return parts

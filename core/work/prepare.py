@@ -26,9 +26,11 @@ from core.line.coverage import taught
 from core.line.sure import sure_of
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.architecture import Architecture, Image
+from core.protocol.data_report import FindingKind
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.protocol.manifest import TOTALS
 from core.protocol.recipe import Recipe
+from core.protocol.report import BatchReport
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -114,6 +116,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
+            settled=_settled(report),
             sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
@@ -124,6 +127,12 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path
+
+
+def _settled(report: BatchReport) -> list[FindingKind]:
+    """Findings that hold a batch no more: a person has learned it as it is, or sent it with its contradictions."""
+    kept: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    return sorted(kept | set(report.get("settled", [])))
 
 
 def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
@@ -174,12 +183,14 @@ def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
 
 def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
     """The task that the job learns."""
+    traces = _traces(blobs, task)
     return SpecTask(
         number=task.number,
         classes=sorted(task.classes),
         train=blobs.fetch(train_sha256),
-        paths=_paths(blobs, task, folder),
+        paths=_paths(traces, folder),
         held_out=_held_out(blobs, task),
+        traces=traces,
     )
 
 
@@ -195,6 +206,7 @@ def _earlier(
         held_out=held_out,
         answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
         features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
+        traces=_traces(blobs, task) if is_kept else None,
     )
 
 
@@ -250,14 +262,21 @@ def _held_out(blobs: Blobs, task: Task) -> Path | None:
     return blobs.fetch(task.held_out_sha256)
 
 
-def _paths(blobs: Blobs, task: Task, folder: Path) -> Path | None:
-    """A file with the paths of the training images; None where the task keeps none, or they are damaged."""
+def _traces(blobs: Blobs, task: Task) -> Path | None:
+    """A task's hashes and paths; None where it keeps none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
+    return _fetch_if_sound(blobs, task.traces_sha256)
+
+
+def _paths(traces: Path | None, folder: Path) -> Path | None:
+    """A file with the paths of the training images; None where the task keeps none, or they are damaged."""
+    if traces is None:
+        return None
     try:
-        traces = read_traces(blobs.fetch(task.traces_sha256))
-    except (StoreCorrupt, ValueError):
+        found = read_traces(traces)
+    except ValueError:
         return None
     path = folder / "paths.json"
-    path.write_text(json.dumps(traces.names[: len(traces.train)]))
+    path.write_text(json.dumps(found.names[: len(found.train)]))
     return path

@@ -1,10 +1,11 @@
-"""A finished job becomes a version: blobs first, then one transaction.
+"""Publishing: a finished job becomes a version.
 
-Parts are stored under their digest before the transaction, so a crash until there leaves only blobs
-that the sweep removes. The transaction checks the fence and writes everything at once: version, parts,
-measurements, gate verdict, what follows from it for the line (`core.line`), event, audit row, the job's end.
-A retry after it finds the version of the job and returns its number. Version numbers come from the same
-transaction, so none is ever skipped.
+Blobs are stored first, then one transaction follows. Parts are stored under their digest before the
+transaction, so a crash until then leaves only blobs that the sweep removes. The transaction checks
+the fence and writes everything at once: version, parts, measurements, gate verdict, its effect on
+the lineage (`core.line`), event, audit row, and the end of the job. A retry afterwards finds the
+job's version and returns its number. Version numbers come from the same transaction, so no number
+is skipped.
 """
 
 from collections.abc import Collection
@@ -47,7 +48,7 @@ from core.work.version_warnings import find_lacks, find_warnings
 
 @dataclass(frozen=True)
 class Published:
-    """What a job has made: a version's number, and whether it was published or held."""
+    """The version that a job has made: its number, and its status, published or held."""
 
     number: int
     status: str
@@ -55,18 +56,29 @@ class Published:
 
 @dataclass(frozen=True)
 class _Stored:
+    """A stored part: its local file, digest and size in bytes."""
+
     file: PartFile
     sha256: str
     bytes: int
 
     def describe(self) -> StoredPart:
+        """Return the part as the manifest lists it."""
         return StoredPart(name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A result whose files are stored: its folder, its parts, the answers that are new, features of held-out images by
-    task, totals, and pairs of classes that the version takes for each other."""
+    """A result whose files are stored.
+
+    Attributes:
+        folder: the result.
+        parts: stored parts.
+        answers: new predictions.
+        features: features of held-out images by task.
+        totals: sums over all tasks, if the method has any.
+        confused: pairs of classes that the version confuses.
+    """
 
     folder: ResultFolder[JobResult]
     parts: list[_Stored]
@@ -77,32 +89,41 @@ class _Made:
 
 
 def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None) -> Published:
-    """Make a version of the result folder of a claimed job: published, or held by its gate. Idempotent.
+    """Make a version from the result folder of a claimed job: published, or held by its gate.
+
+    Repeating the call changes nothing.
 
     Args:
-        cache: the worker's folder for copies of stored blobs; None: one that goes with the result.
+        result: folder of the result.
+        cache: the worker's folder for copies of stored blobs; None for one that is deleted with the
+            result.
 
     Raises:
-        LeaseLost: the claim is not the job's any more; nothing was published.
-        WrongState: a stop was asked for meanwhile; nothing was published. The caller calls
+        LeaseLost: the job belongs to another claim; nothing was published.
+        WrongState: a stop was requested meanwhile; nothing was published. The caller calls
             `claim.stopped`.
-        ValueError: the result is incomplete (a fault of the learning code).
+        ValueError: the result is incomplete, which is a fault of the learning code.
     """
     done = _published(db, claim)
     if done is None:
-        found = read_result(result)
+        result_folder = read_result(result)
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         stored = []
-        for file in found.parts:
+        for file in result_folder.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit("part-stored")
-        sealed, features = answers.store(db, blobs, claim, found), store_features(blobs, found)
-        totals = store_totals(blobs, found)
-        made = _Made(found, stored, sealed, features, totals, count_confused(found))
+        sealed, features = (
+            answers.store(db, blobs, claim, result_folder),
+            store_features(blobs, result_folder),
+        )
+        totals = store_totals(blobs, result_folder)
+        made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
         former = _former_totals(db, claim)
         hit("publish-stored")
-        while done is None:  # production moved while the versions were compared
-            done = _transaction(db, blobs, claim, made, negative_flips.compare(db, blobs, claim, found))
+        while done is None:  # None: production moved while the versions were compared
+            done = _transaction(
+                db, blobs, claim, made, negative_flips.compare(db, blobs, claim, result_folder)
+            )
         hit("publish-committed")
         _drop_unnamed(db, blobs, made, former)
     _clean(db, store, claim)
@@ -111,6 +132,7 @@ def publish(db: Database, store: Store, claim: Claim, result: Path, cache: Path 
 
 
 def _published(db: Database, claim: Claim) -> Published | None:
+    """Return the version that the job has made already, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
         row = session.execute(query).one_or_none()
@@ -118,13 +140,16 @@ def _published(db: Database, claim: Claim) -> Published | None:
 
 
 def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
-    """Publish; None: production is not the version that `beside` was counted against, and nothing was done."""
-    found, stored = made.folder.document, made.parts
+    """Publish in one transaction.
+
+    Return None, without any change, if production is not the compared version.
+    """
+    document, stored = made.folder.document, made.parts
     with db.write() as session:
         references.share(session)
         _store_again(session, blobs, made)
         job = hold(session, claim)
-        after(job.state, Action.PUBLISH)  # raises at once where a stop was asked for
+        after(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = line.locked(session, job.model_id)
         if negative_flips.production_of(session, model.id) != beside.production:
             return None
@@ -132,10 +157,10 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         now = db.now(session)
         number = model.next_version
         model.next_version = number + 1
-        version = _version(session, model, task, job, number, found, stored, now)
+        version = _version(session, model, task, job, number, document, stored, now)
         size = version.bytes_new + _measured(session, model, version, made, beside)
         version.gate = judge(session, model, version)
-        warned = find_warnings(session, model, job, version, found, beside, made.confused)
+        warned = find_warnings(session, model, job, version, document, beside, made.confused)
         version.warnings = [*find_lacks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -145,7 +170,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         else:
             line.hold(session, model, task, now)
             owner_events.of_version(session, model, version, now)
-        _end(session, model, job, task, version, [*found.warnings, *warned], now)
+        _end(session, model, job, task, version, [*document.warnings, *warned], now)
         session.flush()
         line.judge_again(session, model, now)
         retention.mark(model, task, published=version.status == "published", now=now)
@@ -158,10 +183,10 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
 
 
 def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
-    """Store once more what was deleted as unused since; under the lock on references.
+    """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
-    What another row names is not deleted meanwhile. The store is asked for the rest before any row is locked: else a
-    slow store would keep heartbeats and requests waiting.
+    Objects that another row refers to are not deleted meanwhile. The store is asked for the others
+    before any row is locked, since a slow store would keep heartbeats and requests waiting.
     """
     files = {part.sha256: part.file.path for part in made.parts}
     files |= {features.sha256: features.path for features in made.features.values()}
@@ -175,15 +200,18 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
 
 
 def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
-    """Write what was measured, answered and compared; bytes of answers and features that are new."""
-    found = made.folder.document
-    kept = answers.without(session, model, made.answers.kept)
-    size = answers.new_bytes(session, model, kept)
-    write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
-    answers.write_keys(session, model, made.answers, kept)
+    """Store measurements, predictions and comparisons.
+
+    Return the added bytes of predictions and features.
+    """
+    document = made.folder.document
+    cells = answers.without(session, model, made.answers.kept)
+    size = answers.new_bytes(session, model, cells)
+    write_measured(session, model, version, document.results, document, _deleted(session, model), cells)
+    answers.write_keys(session, model, made.answers, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
-    answers.fill(session, model, version.parent or 0, kept, found)
+    answers.fill(session, model, version.parent or 0, cells, document)
     measurements.add(session, model.id, version.number, beside.rows())
     return size
 
@@ -191,12 +219,12 @@ def _measured(session: Session, model: Model, version: Version, made: _Made, bes
 def _end(
     session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
 ) -> None:
-    """The job's end: its state, what its log says, and the audit row."""
-    for text in version.warnings:  # the job process has logged its own
+    """End the job: its state, its log lines, and the audit row."""
+    for text in version.warnings:  # the job process has logged its own warnings
         job_log.add(session, job.id, ("warning", text), now)
     production = negative_flips.production_of(session, model.id)
     job_log.add(session, job.id, _outcome(model, task, version, production), now)
-    session.flush()  # event streams end with the event of the state
+    session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
     move(session, job, Action.PUBLISH, now, data)
     job.version = version.number
@@ -207,7 +235,7 @@ def _end(
 
 
 def _outcome(model: Model, task: Task, version: Version, production: int | None) -> job_log.Line:
-    """The line of the log that says what came of the job."""
+    """Return the log line about the outcome of the job."""
     if version.status == "published":
         if version.number == production:
             return "info", f"Version {version.number} is published and in production.{_seen(version)}"
@@ -221,13 +249,16 @@ def _outcome(model: Model, task: Task, version: Version, production: int | None)
 
 
 def _seen(version: Version) -> str:
-    """Say what the gate could have seen, after the words of a published version."""
+    """Return the gate's statement about visible losses, as a sentence to append."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
 
 
 def _deleted(session: Session, model: Model) -> set[int]:
-    """Tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them."""
+    """Return the tasks whose data was deleted, perhaps while the job ran.
+
+    Nothing new is stored of them.
+    """
     query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
     return set(session.execute(query).scalars())
 
@@ -242,7 +273,7 @@ def _version(
     stored: list[_Stored],
     now: float,
 ) -> Version:
-    """Write the version and its parts; it is held until it is judged."""
+    """Add the version and its parts; its status is held until it is judged."""
     parent = line.version_of(session, model, job.parent_version or 0)
     base = line.version_of(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
@@ -250,7 +281,7 @@ def _version(
     tasks = with_task(parent.manifest, task.number)
     content = manifest(model, task, job, base, found, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
-    known = _known(session, model, sizes)
+    existing = _known(session, model, sizes)
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
@@ -263,7 +294,7 @@ def _version(
         created_at=now,
         manifest=without_figures(content),
         bytes=sum(part.bytes for part in stored),
-        bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in known),
+        bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
     )
     session.add(version)
     session.flush()  # before the rows that refer to it
@@ -282,7 +313,7 @@ def _version(
 
 
 def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]:
-    """Those that a version of the model has already."""
+    """Return those digests that a version of the model has already."""
     of_model = (
         select(Part.sha256)
         .join(Version, Version.id == Part.version_id)
@@ -296,15 +327,17 @@ def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]
 
 
 def _former_totals(db: Database, claim: Claim) -> set[str]:
+    """Return the digest of the totals that this publish may replace."""
     with db.read() as session:
         digest = session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id))
     return {digest} if digest is not None else set()
 
 
 def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
-    """Delete what no row took: answers and features of images that are gone, totals of a held version.
+    """Delete stored objects without a row: predictions and features of deleted images, totals.
 
-    former: totals before, in whose place are others.
+    Args:
+        former: totals that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
     stored |= {of.sha256 for of in (made.answers.blob, made.totals) if of is not None}
@@ -314,7 +347,7 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:
-    """Remove what the published job needs no more; whatever stops here, the sweep repeats it."""
+    """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
         for info in list(store.list(prefix)):
             store.delete(info.key)

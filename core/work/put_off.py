@@ -1,8 +1,8 @@
-"""A job whose turn it is not, though a worker has it."""
+"""The exception for a job that must wait although a worker has claimed it."""
 
 
 class PutOff(Exception):
-    """It is not this job's turn: it is given back without a strike, for so many seconds at least."""
+    """It is not this job's turn: it is released without a strike, for at least `seconds`."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)

@@ -1,6 +1,7 @@
-"""What a job child leaves behind: `result.json` and one safetensors file per part.
+"""The result that a job's child process leaves: `result.json`, and one safetensors file per part.
 
-The child is our own code but another process, so its answer is checked before it becomes a version.
+The child runs our own code but is another process, so its result is checked before it becomes a
+version.
 """
 
 import json
@@ -19,7 +20,7 @@ _Said = TypeVar("_Said", bound=LearnedNetwork)
 
 @dataclass(frozen=True)
 class PartFile:
-    """One part of the new version, still a local file."""
+    """A part of the new version that is still a local file."""
 
     name: str
     type: str
@@ -28,7 +29,7 @@ class PartFile:
 
 @dataclass(frozen=True)
 class ResultFolder(Generic[_Said]):
-    """A child's whole answer; in `document` None stands for numbers that are not finite."""
+    """A child's whole result; None in `document` stands for numbers that are not finite."""
 
     document: _Said
     parts: list[PartFile]
@@ -41,16 +42,16 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     Raises:
         ValueError: it is not a complete result.
     """
-    found = _read(folder, JobResult)
-    for cell in found.document.results:
+    result = _read(folder, JobResult)
+    for cell in result.document.results:
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
-    document = found.document
+    document = result.document
     files = [one.file for one in document.answers] + [one.file for one in document.held_out_features]
     for file in [*files, *([] if document.totals is None else [document.totals])]:
         if not _is_inside(folder, file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
-    return found
+    return result
 
 
 def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
@@ -75,10 +76,15 @@ def _read(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
 
 
 def _not_finite(_name: str) -> None:
-    """What stands for NaN and infinities, which JSON does not have."""
+    """Return None in place of NaN and infinities, which JSON does not have."""
 
 
 def _part(folder: Path, part: ResultPart) -> PartFile:
+    """Return the local file of a part after checking that it is inside the folder.
+
+    Raises:
+        ValueError: it is not.
+    """
     if not _PART.fullmatch(part.name) or not _is_inside(folder, part.file):
         raise ValueError(f"The job's part {part.name!r} ({part.file!r}) is not a file of its result.")
     return PartFile(part.name, part.type, (folder / part.file).resolve())

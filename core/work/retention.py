@@ -1,7 +1,8 @@
-"""How long a task's files are kept, and the deleting itself.
+"""Retention of a task's files, and their deletion.
 
-A file is first marked as deleted in its row; from then on nothing refers to it. Its blob goes when no
-other row names the same bytes. A crash in between leaves an unused blob, which the sweep removes.
+A file is first marked as deleted in its row; from then on nothing refers to it. Its blob is deleted
+if no other row refers to the same bytes. A crash in between leaves an unused blob, which the sweep
+removes.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ from core.store import Blobs
 
 DAY_S = 86_400.0
 COUNTS = "counts"
-"""A model's `held_out` setting: keep only the counts, delete the images once they are measured."""
+"""Value of `held_out`: retain only counts, and delete images once they are measured."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """Which of a task's files may go now."""
+    """Files of a task that may be deleted now."""
 
     archive: bool = False
     train: bool = False
@@ -29,16 +30,17 @@ class Due:
 
 
 def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float) -> Due:
-    """Decide for one task.
+    """Decide which files of a task may be deleted now.
 
-    The training part waits for the day that the task names (`train_until`), so that what the line lacks can be learned
-    again; one of which no version was ever settled waits `failed_days` for a retry of its job.
+    The training images stay until the time that the task names (`train_until`), so that tasks that
+    the lineage lacks can be learned again. If no version of the task was ever settled, they stay
+    `failed_days` for a retry of its job.
 
     Args:
         jobs: all jobs of the task.
-        published: whether a version that learned it passed its gate.
+        published: True if a version that learned it passed its gate.
         now: seconds since 1970 by the database's clock.
-        failed_days: how long data of a failed or cancelled attempt waits for a retry.
+        failed_days: days for which data of a failed or cancelled attempt stays for a retry.
     """
     if any(State(job.state) in UNFINISHED for job in jobs):
         return Due(archive=task.train_sha256 is not None)
@@ -53,9 +55,10 @@ def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, 
     if State.SUCCEEDED in states or published:
         over = old if task.train_until is None else now >= task.train_until
         train = over and not model.keep_training_data
-        # What was held is measured again when it is learned again.
+        # A held task is measured again when it is learned again, so its held-out images are still
+        # needed.
         return Due(archive=True, train=train, held_out=counts and (published or over))
-    # What a person's recipe held is waited for like a failed one: he may retry it.
+    # A job that its recipe held back is treated like a failed one: a person may retry it.
     held_back = any(map(held_for_data, jobs))
     if held_back or states & {State.FAILED, State.CANCELLED}:
         gone = old and not model.keep_training_data
@@ -65,7 +68,7 @@ def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, 
 
 
 def mark(model: Model, task: Task, *, published: bool, now: float) -> None:
-    """At publish: mark what need not be kept, in the publishing transaction."""
+    """Mark files that need not be retained, in the publishing transaction."""
     if not published:
         return
     spent = task.train_until is not None and task.train_until <= now
@@ -92,9 +95,9 @@ def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
 
 
 def drop(db: Database, blobs: Blobs, digests: list[str]) -> int:
-    """Delete those of the blobs that nothing refers to; return how many.
+    """Delete those of the blobs that nothing refers to; return their number.
 
-    Inside a transaction that keeps new references out: see `core.db.references`.
+    The transaction keeps others from adding references meanwhile: see `core.db.references`.
     """
     if not digests:
         return 0

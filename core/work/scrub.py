@@ -1,9 +1,11 @@
-"""The scrub: all archives and blobs that rows name are hashed again, slowly, by one worker at a time.
+"""The scrub: all archives and blobs with a row are hashed again, slowly, by one worker at a time.
 
-Bits rot on disks, and files are damaged by hands and programs; nobody notices before he reads. So the scrub reads:
-in the order of the keys, never faster than `scrub_bytes_per_s`, from where it was when a worker ended or was killed.
-What has another digest, or is gone, is marked (`core.damage`), and looked at again each minute until it is sound.
-A row in the database is the lease, with a fence as jobs have, and the cursor: no two workers scrub at once.
+Bits rot on disks, and people and programs damage files; without a check, the damage is found only
+when the file is needed. The scrub reads all objects in the order of their keys, never faster than
+`scrub_bytes_per_s`, and continues where it was when a worker ended or was killed. An object that is
+missing or has another digest is marked (`core.damage`), and checked again each minute until it is
+sound. A row in the database is the lease, with a fence as for jobs, and holds the position, so two
+workers never scrub at once.
 """
 
 import hashlib
@@ -27,13 +29,13 @@ from core.store import Blobs, Store
 from core.work import retention
 
 RECORD_S = 2.0
-"""How much of the work a killed worker may leave to be done again, besides the object at hand."""
+"""Seconds of work that a killed worker may leave to be repeated, besides the object at hand."""
 LOOK_AGAIN_S = 60.0
-"""Between two looks at what is marked."""
+"""Seconds between two checks of marked objects."""
 LEAST_BYTES = 64 << 10
-"""What a small object counts: opening one costs as much as reading this."""
+"""Bytes that a small object counts for, since opening one costs as much as reading this many."""
 MARKED_RATE = 16 << 20
-"""Bytes per second of looks at what is marked where there is no scrub."""
+"""Bytes per second for checks of marked objects where there is no scrub."""
 _MARKED = 10_000
 _BATCH = 200
 _ROW = 1
@@ -46,16 +48,18 @@ class _Over(Exception):
 
 @dataclass(frozen=True)
 class _Named:
+    """An object as a row refers to it: key and SHA-256 digest."""
+
     key: str
     sha256: str
 
 
 class Scrubber:
-    """One worker's scrub.
+    """The scrub of one worker.
 
     Args:
-        worker: its name.
-        pause: waits so many seconds; True: the worker ends.
+        worker: name of the worker.
+        pause: function that waits for a number of seconds, and returns True if the worker ends.
     """
 
     def __init__(
@@ -68,32 +72,35 @@ class Scrubber:
         self._pause = pause
         self._rate = settings.scrub_bytes_per_s or MARKED_RATE
         self._record_s = min(RECORD_S, settings.lease_s / 6)
-        self._free_at = 0.0  # when the rate allows the next byte
+        self._free_at = 0.0  # monotonic time at which the rate allows the next byte
         self._recorded_at = self._looked_at = 0.0
         self._fence = 0
         self._cursor = ""
         self._objects = self._bytes = 0  # hashed and not yet recorded
 
     def round(self) -> None:
-        """Look again at what is marked, then do what is left of a pass, or the whole of one that is due.
+        """Check marked objects again, then continue a pass, or do a whole one that is due.
 
-        Nothing is done while another worker has the lease. Raises what database and store raise in an outage; the next
-        round goes on.
+        Nothing is done while another worker has the lease. Errors of database and store in an
+        outage pass through, and the next round continues.
         """
-        begins = self._take()
-        if begins is None:
+        is_due = self._take()
+        if is_due is None:
             return
         with suppress(_Over):
             try:
                 self._look_again()
-                if begins and self._settings.scrub_bytes_per_s:
+                if is_due and self._settings.scrub_bytes_per_s:
                     self._walk()
             finally:
                 with suppress(SQLAlchemyError, _Over):
                     self._record(release=True)
 
     def _take(self) -> bool | None:
-        """Take the lease; None: another worker has it. True: a pass is under way or due."""
+        """Take the lease, and return True if a pass is under way or due.
+
+        Return None if another worker has the lease.
+        """
         try:
             with self._db.write() as session:
                 now = self._db.now(session)
@@ -112,10 +119,14 @@ class Scrubber:
                 self._recorded_at = time.monotonic()
                 return _is_due(row, now, self._settings.scrub_hours * 3600)
         except IntegrityError:
-            return None  # another worker makes the row
+            return None  # another worker is adding the row
 
     def _record(self, *, ended: bool = False, release: bool = False) -> None:
-        """Note how far the scrub is, and keep the lease. Raises _Over when another worker has it."""
+        """Record the progress, and renew the lease.
+
+        Raises:
+            _Over: another worker has the lease.
+        """
         with self._db.write() as session:
             now = self._db.now(session)
             row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
@@ -133,6 +144,7 @@ class Scrubber:
         self._recorded_at = time.monotonic()
 
     def _walk(self) -> None:
+        """Scrub from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
@@ -152,7 +164,7 @@ class Scrubber:
                 return
 
     def _look_again(self) -> None:
-        """What is marked is sound again, has been written to since, or is needed no more."""
+        """Check marked objects again that have changed, and unmark those no longer needed."""
         with self._db.read() as session:
             rows = damage.marked(session, _MARKED)
         for row in rows:
@@ -168,8 +180,9 @@ class Scrubber:
         self._looked_at = time.monotonic()
 
     def _check(self, named: _Named, marked: bool) -> None:
-        """Hash an object and mark it, or take the mark away."""
+        """Hash an object, and mark it or remove its mark."""
         kind, tag = self._look(named)
+        # Look twice: the object may have been deleted or replaced during the first look.
         if kind is not None:
             with self._db.read() as session:
                 if _as_named(session, named.key) is None:
@@ -187,7 +200,7 @@ class Scrubber:
             self._unneeded(named.key)
 
     def _look(self, named: _Named) -> tuple[damage.Kind | None, str]:
-        """What is wrong with the object, if anything is, and its tag."""
+        """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
             return "missing", ""
@@ -206,7 +219,7 @@ class Scrubber:
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
 
     def _unneeded(self, key: str) -> None:
-        """Remove a damaged blob that nothing names, and the mark of what is named no more."""
+        """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
             self._drop([key.rpartition("/")[2]])
         with self._db.write() as session:
@@ -217,7 +230,7 @@ class Scrubber:
         retention.drop(self._db, Blobs(self._store, self._settings.folder("cache")), digests)
 
     def _spend(self, count: int) -> None:
-        """Wait until the rate allows so many bytes."""
+        """Wait until the rate allows `count` more bytes."""
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
             if self._pause(min(seconds, self._record_s)):
@@ -225,18 +238,20 @@ class Scrubber:
             self._tick()
 
     def _tick(self) -> None:
+        """Record the progress if it is time to."""
         if time.monotonic() - self._recorded_at >= self._record_s:
             self._record()
 
 
 def _is_due(row: Scrub, now: float, period_s: float) -> bool:
+    """Return True if a pass is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
     return now >= row.began_at + period_s
 
 
 def _next(session: Session, cursor: str) -> list[_Named]:
-    """The next objects after the key `cursor`; none: it was the last."""
+    """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
@@ -246,7 +261,7 @@ def _next(session: Session, cursor: str) -> list[_Named]:
 
 
 def _as_named(session: Session, key: str) -> _Named | None:
-    """The object as rows name it now; None: none does."""
+    """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
         return _Named(key, digest) if references.used(session, [digest]) else None
@@ -255,15 +270,19 @@ def _as_named(session: Session, key: str) -> _Named | None:
 
 
 def _marked(session: Session, keys: list[str]) -> set[str]:
+    """Return those keys that are marked as damaged."""
     return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
 
 
 def _forget_pages(path: str) -> None:
-    """Let the disk be read, and not what memory still has of the file (pages that a process has mapped stay)."""
+    """Drop a file's pages from memory, so that the disk itself is read.
+
+    Pages mapped by a process stay.
+    """
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
-        return  # gone meanwhile
+        return  # deleted meanwhile
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:

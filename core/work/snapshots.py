@@ -1,10 +1,11 @@
-"""Snapshots of running jobs in the store: registered under the fence, found again, removed.
+"""Snapshots of running jobs: registered under the fence, fetched to resume, and removed.
 
-A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so no two attempts write the same key. It
-counts once its row names it with the digest of every file; before that it is only garbage. A snapshot
-says what made it (recipe, parent, format): a job never resumes from one that something else made. After an update a
-job that was paused or interrupted goes on from its snapshot. Where the new code cannot, because the format is another
-or what the snapshot holds does not fit, it learns its task anew and says so in its log.
+A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so two attempts never write the same key.
+It is valid once its row lists the digest of every file; before that it is garbage. A snapshot
+records its origin (recipe, parent, format), and a job resumes only from one of its own origin.
+After an update, a paused or interrupted job resumes from its snapshot. If the new code cannot,
+because the format or the content does not fit, the job learns its task from the start and logs
+that.
 """
 
 import hashlib
@@ -27,31 +28,37 @@ from core.store import Store
 from core.work.fence import Claim, hold
 
 SNAPSHOT_FORMAT = 1
-"""Raised when snapshots of before must not be used any more."""
+"""Format of snapshots; increase it when older snapshots must not be used any more."""
 _NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
 
 
 def prefix_of(job_id: str) -> str:
-    """Where a job's snapshots lie in the store."""
+    """Return the prefix of a job's snapshots in the store."""
     return f"snapshots/{job_id}/"
 
 
 def order_of(key: str) -> tuple[int, int]:
-    """(fence, number) of the key of a snapshot or best state; later ones of a job compare greater."""
+    """Return (fence, number) of the key of a snapshot or best state.
+
+    Later states of a job compare greater.
+    """
     fence, _, number = key.split("/")[2].partition("-")
     return int(fence), int(number)
 
 
 def origin(job: Job) -> str:
-    """A digest of what a snapshot depends on: another one must not resume from it."""
+    """Return a digest of everything that a snapshot depends on.
+
+    A job resumes only from a snapshot with its own digest.
+    """
     return _digest(job, format=SNAPSHOT_FORMAT)
 
 
 def _origins(session: Session, job: Job) -> list[str]:
-    """What the origin of a snapshot may be that the job can go on from.
+    """Return the origins of snapshots from which the job can resume.
 
-    Before format 1 it named the code version in place of the format: that of the job's parent, unless an update came
-    between the two.
+    Before format 1, the origin had the code version instead of the format: that of the job's
+    parent, unless an update came between the two.
     """
     query = select(Version).where(Version.model_id == job.model_id, Version.number == job.parent_version)
     parent = session.scalars(query).one_or_none()
@@ -60,21 +67,22 @@ def _origins(session: Session, job: Job) -> list[str]:
 
 
 def _digest(job: Job, **made_by: str | int) -> str:
-    # Where a job may run changes nothing of what it learns: `resume_on` says where its snapshot may be continued.
+    # The resources of a job do not change what it learns; `resume_on` says where its snapshot may
+    # be continued.
     recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
     parts = {"recipe": recipe, "parent": job.parent_version, **made_by}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def register(db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent) -> None:
-    """Upload a complete snapshot folder, make it the job's, and delete the job's earlier ones.
+    """Upload a complete snapshot folder, register it, and delete the job's earlier snapshots.
 
     Args:
-        path: the folder; plain files only.
-        event: the child's event; its stage, epoch and step are kept.
+        path: folder with plain files only.
+        event: event of the child; its stage, epoch and step are stored.
 
     Raises:
-        LeaseLost: the claim is not the job's any more; nothing was registered or deleted.
+        LeaseLost: the job belongs to another claim; nothing was registered or deleted.
     """
     with db.read() as session:
         number = next_number(session.get_one(Job, claim.job_id).snapshot, claim)
@@ -92,7 +100,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
             job.resume_on = _resume_on(job, claim)
             session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     except LeaseLost:
-        for name in files:  # ours alone, and never registered
+        for name in files:  # no other claim uses these objects, and they were never registered
             store.delete(key + name)
         raise
     hit("snapshot-registered")
@@ -100,22 +108,28 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
 
 
 def _resume_on(job: Job, claim: Claim) -> str | None:
-    """Return the kind of device that the job must continue on from this snapshot; None: its recipe leaves that open,
-    or the worker does not say what it ran on."""
+    """Return the kind of device on which the job must resume from this snapshot.
+
+    None if the recipe leaves that open, or the worker does not say what it ran on.
+    """
     may_move = job.recipe.get("resources", {}).get("resume") == "any"
     return None if may_move or claim.device == "auto" else claim.device
 
 
 def next_number(known: StoredState | None, claim: Claim) -> int:
-    """Of the next state that an attempt stores, from 1; `known`: the job's at present."""
+    """Return the number of the next state that an attempt stores, from 1.
+
+    Args:
+        known: state of the job at present.
+    """
     return known.number + 1 if known is not None and known.fence == claim.fence else 1
 
 
 def upload(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
-    """Store files under `key` and their names; return (sha256, bytes) by name.
+    """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
 
     Raises:
-        ValueError: one is no plain file.
+        ValueError: an entry is not a plain file.
     """
     stored: dict[str, tuple[str, int]] = {}
     for file in files:
@@ -128,16 +142,17 @@ def upload(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str
 
 
 def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
-    """Delete what a job stored under `prefix` before this one, registered or not."""
+    """Delete everything that a job stored under `prefix` before this state, registered or not."""
     for info in list(store.list(prefix)):
         if order_of(info.key) < (fence, number):
             store.delete(info.key)
 
 
 def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
-    """Copy the job's snapshot into `folder` and return it; None when there is none to resume from.
+    """Copy the job's snapshot into `folder` and return the folder.
 
-    One that is damaged, or made by another recipe, parent or format, is left out: the job starts anew, and says so.
+    Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,
+    parent or format, is ignored: the job starts over, and logs that.
     """
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -165,8 +180,9 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
 
 
 def _leave_out(db: Database, claim: Claim, why: str) -> None:
+    """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = hold(session, claim)
         job.resume_on = None
-        said = f"The snapshot is unusable, the task is learned anew: {why}"
-        job_log.add(session, job.id, ("warning", said), db.now(session))
+        text = f"The snapshot is unusable, the task is learned anew: {why}"
+        job_log.add(session, job.id, ("warning", text), db.now(session))

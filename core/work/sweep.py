@@ -1,8 +1,8 @@
-"""What nobody needs any more goes: safe in every worker at once, and after any crash.
+"""The sweep: removal of everything that is no longer needed.
 
-Each chore looks for what should be gone and removes it again if need be, so nothing depends on the
-process that should have removed it. What is decided about a job's files is decided while its row is
-held, so a retry cannot slip in between.
+Safe in every worker at once, and after any crash. Each step looks for leftovers and removes them,
+again if need be, so nothing depends on the process that should have removed them. Decisions about a
+job's files are made while its row is locked, so that a retry cannot slip in between.
 """
 
 from collections.abc import Callable
@@ -38,9 +38,12 @@ from core.work.snapshots import order_of
 from core.work.validate import forget_archive
 
 UNRUNG_S = 5.0
-"""A job that waits so long without a ring is rung again."""
+"""Seconds that a job waits without a notification before workers are notified again."""
 BLOB_DAYS = 1.0
-"""A blob or archive that nothing names is removed after so long: its reference may be about to be written."""
+"""Days after which a blob or archive without a row is removed.
+
+A younger one may be about to get its row.
+"""
 _MARK = "sweeps/blobs"
 _MEMORIES = ("buffer", "exemplars")
 """Types of parts that hold images of the training data."""
@@ -48,7 +51,9 @@ _BATCH = 200
 
 
 def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
-    """Ids of claimable jobs that wait longer than `older_s` seconds since they were made or rung."""
+    """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
+    added or notified about.
+    """
     with db.read() as session:
         now = db.now(session)
         query = (
@@ -73,12 +78,13 @@ def steps(
     grace_days: float = BLOB_DAYS,
     whole: bool = False,
 ) -> dict[str, Callable[[], None]]:
-    """What a sweep does to database and store, in order; each step by what it removes.
+    """Return the steps of a sweep, in order, by a description of what each removes.
 
     Args:
-        grace_days: age of what nothing names (blob, archive, piece of an upload), before it goes. Blobs are safe at
-            any: who names one looks again while he does. What is just being accepted is not: no less than that takes.
-        whole: look at all blobs, though that was done less than a day ago.
+        grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
+            is removed. Blobs are safe at any age, since their presence is checked again when a row
+            is added. Archives and pieces need at least the time that accepting them takes.
+        whole: look at all blobs, even if that was done less than a day ago.
     """
     return {
         "expired event or idempotency record": lambda: _sweep_rows(db, settings),
@@ -114,10 +120,10 @@ def sweep(
     grace_days: float = BLOB_DAYS,
     whole: bool = False,
 ) -> None:
-    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files,
-    downloads.
+    """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
-    Raises what database and store raise in an outage; the next round goes on. Arguments as of `steps`.
+    Errors of database and store in an outage pass through, and the next round continues. For
+    arguments see `steps`.
     """
     for step in steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
         step()
@@ -129,7 +135,7 @@ def sweep(
 
 
 def _sweep_rows(db: Database, settings: Settings) -> None:
-    """Expired events of finished jobs, and idempotency records."""
+    """Delete expired events of finished jobs, and expired idempotency records."""
     with db.write() as session:
         now = db.now(session)
         unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
@@ -142,37 +148,41 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
 def _sweep_states(
     db: Database, store: Store, settings: Settings, kind: Literal["snapshot", "anytime"], prefix: str
 ) -> None:
-    """States of jobs that are over (failed: when nobody can retry them any more), and superseded ones.
+    """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
 
     Args:
-        kind: the column of `Job` that names a job's registered state.
-        prefix: where they all lie in the store.
+        kind: column of `Job` that names a job's registered state.
+        prefix: prefix of all these states in the store.
     """
     keys: dict[str, list[str]] = {}
     for info in store.list(prefix):
         keys.setdefault(info.key.split("/")[1], []).append(info.key)
     with db.read() as session:
-        # "not in", lest SQLite walks through all jobs that are over in place of the few that have a state.
+        # "not in": otherwise SQLite walks through all finished jobs instead of the few that have a
+        # state
         unfinished = sorted(str(state) for state in UNFINISHED)
         named = select(Job.id).where(getattr(Job, kind).is_not(None), Job.state.not_in(unfinished))
         for job_id in session.execute(named).scalars():
             keys.setdefault(job_id, [])
-    for job_id, found in keys.items():
+    for job_id, stored_keys in keys.items():
         with db.write() as session:
             job = job_rows.locked(session, job_id)
             if job is None:
-                gone = found
+                removable = stored_keys
             elif State(job.state) not in TERMINAL or _retriable(db, session, job, settings.failed_days):
-                gone = _superseded(job, getattr(job, kind), found)
+                removable = _superseded(job, getattr(job, kind), stored_keys)
             else:
-                gone = found
+                removable = stored_keys
                 setattr(job, kind, None)
-            for key in gone:
+            for key in removable:
                 store.delete(key)
 
 
 def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
-    """Keys older than the registered state; without one, those that no present attempt has stored."""
+    """Return the keys older than the registered state.
+
+    Without one, return the keys that no present attempt has stored.
+    """
     if registered is not None:
         current = (registered.fence, registered.number)
     elif job.fence is not None:
@@ -183,7 +193,7 @@ def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> li
 
 
 def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
-    """Whether the states of a job that is over may still serve: it failed lately, and model and data are there."""
+    """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if State(job.state) != State.FAILED:
         return False
     if job.task_id is None:
@@ -198,16 +208,16 @@ def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
 
 
 def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
-    """Raw archives, training parts and held-out parts whose time is over."""
+    """Delete raw archives, training images and held-out images whose time is over."""
     for task_id in _tasks_with_files(db):
         _sweep_task(db, store, blobs, settings, task_id)
 
 
 def _tasks_with_files(db: Database) -> list[str]:
-    """Ids of the tasks that have files which need not be kept for ever, and no open job that needs them.
+    """Return ids of tasks with files that need not be retained for ever and that no open job needs.
 
-    Each select is over an index of such files, or over the models that do not keep them: no walk through all tasks, nor
-    through those whose training part has a day that is yet to come.
+    Each select uses an index of such files, or the models that do not retain them. It does not walk
+    through all tasks, nor through those whose training images have an end date in the future.
     """
     unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
     deleted = Model.deleted_at.is_not(None)
@@ -231,13 +241,14 @@ def _tasks_with_files(db: Database) -> list[str]:
 
 
 def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:
+    """Delete the files of one task whose time is over."""
     with db.write() as session:
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
         if session.scalar(open_one.limit(1)) is not None and all(State(j.state) in TERMINAL for j in jobs):
-            return  # it is learned again since: whoever asks for that holds the task's row
+            return  # it is being learned again since: a retry takes the lock on the task's row
         model = session.get_one(Model, task.model_id)
         status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
         published = "published" in session.execute(status).scalars().all()
@@ -273,27 +284,28 @@ _DELETED_TASKS = (
         .exists(),
     )
 )
-"""Tasks whose data was deleted, of models with memories from before."""
+"""Tasks whose data was deleted, in models with older memories."""
 
 
 def _sweep_memories(db: Database, blobs: Blobs) -> None:
-    """Replay buffers and exemplars of versions from before a task's data was deleted.
+    """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
-    The next version is made without its images, and older ones give theirs up when no job can start from them
-    by itself: `production` and the line head name others, and no job is under way from them. What a version keeps for
-    itself otherwise stays; a memory that a later version shares has none of the images. Packs of images that later
-    versions share are still theirs.
+    The next version is made without its images. Older versions lose theirs when no job can start
+    from them by itself: `production` and the lineage head point to others, and no job from them is
+    under way. Other state of a version stays. A memory that a later version shares has none of the
+    images, and packs of images that later versions share stay.
     """
     with db.read() as session:
-        found = session.execute(_DELETED_TASKS).all()
-    for model_id, task, deleted_at in found:
+        deleted_tasks = session.execute(_DELETED_TASKS).all()
+    for model_id, task, deleted_at in deleted_tasks:
         assert deleted_at is not None, "the query asks for no others"
         digests: list[str] = []
         with db.write() as session:
             newer = select(Version.id).where(Version.model_id == model_id, Version.created_at > deleted_at)
             if session.execute(newer.where(Version.status == "published").limit(1)).first() is None:
                 continue
-            # A claim holds the model's row while it fixes the parent: none begins from such a version now.
+            # A claim locks the model's row while it fixes the parent, so no job starts from such a
+            # version now.
             session.get_one(Model, model_id, with_for_update=True)
             for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
                 part.deleted_at = db.now(session)
@@ -302,10 +314,12 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
 
 
 def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
-    """Memories that may hold images of the task, of versions from which no job can start by itself."""
-    own = Version.model_id == model_id
-    learned = select(func.min(Version.number)).where(own, Version.task_number == task)
-    since = select(Version.id).where(own, Version.created_at > deleted_at)
+    """Return the query for memories that may hold images of the task, in versions from which no job
+    can start by itself.
+    """
+    of_model = Version.model_id == model_id
+    learned = select(func.min(Version.number)).where(of_model, Version.task_number == task)
+    since = select(Version.id).where(of_model, Version.created_at > deleted_at)
     production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
     head = select(Model.head).where(Model.id == model_id)
     under_way = select(Job.parent_version).where(
@@ -313,13 +327,13 @@ def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
         Job.parent_version.is_not(None),
         Job.state.not_in(sorted(str(s) for s in TERMINAL)),
     )
-    memory = aliased(Part)  # what names the images
+    memory = aliased(Part)  # the part that lists the images
     return (
         select(Part)
         .join(Version, Version.id == Part.version_id)
         .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
         .where(
-            own,
+            of_model,
             Part.type.in_(_MEMORIES),
             Part.deleted_at.is_(None),
             Version.number >= learned.scalar_subquery(),
@@ -333,6 +347,7 @@ def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
 
 
 def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
+    """Delete expired downloads."""
     with db.write() as session:
         references.own(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
@@ -344,7 +359,10 @@ def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
 
 
 def _sweep_models(db: Database, blobs: Blobs) -> None:
-    """Parts and exports of deleted models whose jobs are all over; rows about them stay."""
+    """Delete parts and exports of deleted models whose jobs have all ended.
+
+    Rows about the models stay.
+    """
     with db.read() as session:
         unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))
         over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
@@ -367,7 +385,7 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
-    """Blobs that nothing names, once a day for all workers together: an object remembers the last time."""
+    """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
         now = db.now(session)
     limit = now - grace_days * retention.DAY_S
@@ -386,10 +404,10 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
 
 
 def _sweep_copies(db: Database, blobs: Blobs) -> None:
-    """This machine's copies of blobs that nothing names any more: who deletes a blob reaches only its own."""
-    held = blobs.copies()
-    for start in range(0, len(held), _BATCH):
-        batch = held[start : start + _BATCH]
+    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
+    copies = blobs.copies()
+    for start in range(0, len(copies), _BATCH):
+        batch = copies[start : start + _BATCH]
         with db.read() as session:
             used = references.used(session, batch)
         for digest in set(batch) - used:

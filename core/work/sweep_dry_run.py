@@ -1,8 +1,8 @@
-"""What a sweep would remove, without removing anything: the sweep itself, on a copy of the database.
+"""Dry run of a sweep: the sweep itself, on a copy of the database and without deletions.
 
-The copy is a SQLite file that is thrown away; the store is the real one, but deletions and writes are only
-noted, and what is noted as deleted is not there any more. So what is reported is what a sweep does, and a running
-service is neither changed nor held up.
+The copy is a temporary SQLite file. The store is the real one, but deletions and writes are only
+recorded, and objects recorded as deleted are hidden. The report is therefore what a sweep would do,
+and a running service is neither changed nor delayed.
 """
 
 import tempfile
@@ -38,7 +38,7 @@ from core.work import sweep
 _COPIED = (
     *(Owner, Model, Task, Job, Event, Version, Part, Export, Result, Base, Alias, Idempotency, Upload, Chunk),
 )
-"""What a sweep reads, in the order of their references."""
+"""Tables that a sweep reads, in the order of their references."""
 _COUNTED = (Event, Idempotency, Part, Export, Upload)
 """Tables whose rows a sweep deletes."""
 _ROWS = 1000
@@ -46,13 +46,13 @@ _ROWS = 1000
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that a sweep would remove.
+    """Something that a sweep would remove.
 
     Attributes:
-        reason: what it is that nobody needs any more.
-        object: the key in the store, or how many rows of which table.
-        bytes: of the object; 0 for rows.
-        modified: when the object was stored, seconds since 1970; 0 for rows.
+        reason: description of what is no longer needed.
+        object: key in the store, or number of rows and their table.
+        bytes: size of the object; 0 for rows.
+        modified: time at which the object was stored, in seconds since 1970; 0 for rows.
     """
 
     reason: str
@@ -69,15 +69,16 @@ def dry_run(
     grace_days: float = sweep.BLOB_DAYS,
     late_s: float = 0.0,
 ) -> list[Removal]:
-    """Tell what a sweep would remove from database and store.
+    """Return what a sweep would remove from database and store.
 
-    A machine's own spool and cache are not reported: they are other machines' too.
+    A machine's own spool and cache are not reported, since each machine has its own.
 
     Args:
-        grace_days: as of `sweep.steps`.
-        late_s: seconds by which the sweep is set back: what is reported should have been removed so long ago.
+        grace_days: see `sweep.steps`.
+        late_s: seconds by which the clock of the sweep is set back; everything reported should have
+            been removed that long ago.
     """
-    found = []
+    removals = []
     with tempfile.TemporaryDirectory(prefix="perennial-dry-run-") as name:
         folder = Path(name)
         copy = _Copy(db, folder, late_s)
@@ -89,42 +90,42 @@ def dry_run(
             for reason, step in steps.items():
                 step()
                 for info in noted.taken():
-                    found.append(Removal(reason, info.key, info.size, info.modified))
+                    removals.append(Removal(reason, info.key, info.size, info.modified))
                 left = copy.counts()
                 for table in rows:
                     if left[table] < rows[table]:
                         text = f"{rows[table] - left[table]} rows of {table}"
-                        found.append(Removal(reason, text, 0, 0.0))
+                        removals.append(Removal(reason, text, 0, 0.0))
                 rows = left
         finally:
             copy.close()
-    return found
+    return removals
 
 
 class _Copy(Database):
-    """A copy of a database's rows as they are at one moment, with that database's clock."""
+    """A copy of a database's rows at one moment, with that database's clock."""
 
     def __init__(self, source: Database, folder: Path, late_s: float) -> None:
         super().__init__(f"sqlite:///{folder / 'copy.db'}")
         Owner.metadata.create_all(self.engine)
-        with source.read() as there:
+        with source.read() as source_session:
             if source.dialect == "postgresql":
-                there.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-            ahead = source.now(there) - late_s
-            with self.write() as here:
-                ahead -= super().now(here)
+                source_session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+            ahead = source.now(source_session) - late_s
+            with self.write() as copy_session:
+                ahead -= super().now(copy_session)
                 for row_class in _COPIED:
                     table = cast(Table, row_class.__table__)
                     query = select(table).execution_options(yield_per=_ROWS)
-                    for rows in there.execute(query).mappings().partitions():
-                        here.execute(table.insert(), [dict(row) for row in rows])
+                    for rows in source_session.execute(query).mappings().partitions():
+                        copy_session.execute(table.insert(), [dict(row) for row in rows])
         self._ahead = ahead
 
     def now(self, session: Session) -> float:
         return super().now(session) + self._ahead
 
     def counts(self) -> dict[str, int]:
-        """Rows of each table that a sweep deletes from."""
+        """Return the number of rows of each table that a sweep deletes from."""
         with self.read() as session:
             return {
                 table.__tablename__: session.execute(select(func.count()).select_from(table)).scalar_one()
@@ -133,7 +134,7 @@ class _Copy(Database):
 
 
 class _Noted:
-    """A store in which deletions only look as if they happened."""
+    """A store in which deletions are only recorded."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -141,9 +142,9 @@ class _Noted:
         self._taken: list[ObjectInfo] = []
 
     def taken(self) -> list[ObjectInfo]:
-        """What was deleted since the last call."""
-        taken, self._taken = self._taken, []
-        return taken
+        """Return what was deleted since the last call."""
+        deleted, self._taken = self._taken, []
+        return deleted
 
     def delete(self, key: str) -> None:
         info = self.stat(key)
@@ -155,7 +156,7 @@ class _Noted:
         raise NotImplementedError("a sweep stores no file")
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """The sweep's own mark: not set."""
+        """Ignore the mark that the sweep writes."""
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._store.read(key, offset, length)
@@ -176,7 +177,7 @@ class _Noted:
         self._store.check()
 
     def prepare(self) -> None:
-        """Nothing is made."""
+        """Do nothing: a dry run creates nothing."""
 
     def remove_strays(self, older_s: float = 0.0) -> None:
-        """Nothing is removed."""
+        """Do nothing: a dry run removes nothing."""

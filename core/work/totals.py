@@ -1,9 +1,10 @@
-"""Totals of a model: one blob that stands for the sums and features of all its tasks in the next job.
+"""Totals of a model: one blob with the sums and features of all its tasks for the next job.
 
-Each version stores the sums and features of its own task, so that any version can be continued. A job that continues
-the newest one reads their totals instead, whatever the number of tasks. They are derived: where they are missing, or
-of other parts, the job reads the parts of all tasks in order, and leaves totals with the same bits. They hold features
-of training images, and so go in the transaction that deletes any of these (`core.db.totals`).
+Each version stores the sums and features of its own task, so that any version can be continued. A
+job that continues the newest version reads their totals instead, whatever the number of tasks.
+Totals are derived data: if they are missing, or made of other parts, the job reads the parts of all
+tasks in order, and leaves totals with the same bits. They contain features of training images, so
+they are deleted in the transaction that deletes any of these (`core.db.totals`).
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from core.work.result import ResultFolder
 
 @dataclass(frozen=True)
 class StoredTotals:
-    """A blob of totals, and the file that it was made of."""
+    """A stored blob of totals, and the file that it was made from."""
 
     sha256: str
     bytes: int
@@ -29,18 +30,18 @@ class StoredTotals:
 
 
 def is_covered(part: Part) -> bool:
-    """Return True for a part that totals stand for."""
+    """Return True for a part that totals represent."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
 def make_key(parts: Iterable[Part]) -> str:
-    """Return a digest of the parts that totals stand for, among those of a version and its ancestors."""
+    """Return a digest of those parts of a version and its ancestors that totals represent."""
     covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
 def store_totals(blobs: Blobs, found: ResultFolder[JobResult]) -> StoredTotals | None:
-    """Store the totals of a result; None: its method keeps none."""
+    """Store the totals of a result; return None if its method has none."""
     if found.document.totals is None:
         return None
     path = found.folder / found.document.totals
@@ -48,10 +49,13 @@ def store_totals(blobs: Blobs, found: ResultFolder[JobResult]) -> StoredTotals |
 
 
 def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
-    """Name totals in the model's row in place of those before, whose blob the caller deletes; bytes that are new.
+    """Record totals in the model's row instead of the previous ones, whose blob the caller deletes.
 
     Args:
-        parts: of the new version and its ancestors.
+        parts: parts of the new version and its ancestors.
+
+    Returns:
+        Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
     model.totals_key = make_key(parts)

@@ -1,4 +1,4 @@
-"""Objects of the store that nothing in the database names: a process died between the two."""
+"""Removal of objects without a row, left by a process that died between store and database."""
 
 from collections.abc import Callable, Collection
 
@@ -18,11 +18,11 @@ def remove(
     named: Callable[[Session, Collection[str]], set[str]],
     grace_days: float,
 ) -> None:
-    """Delete the objects below `prefix` that nothing names.
+    """Delete the objects below `prefix` without a row.
 
     Args:
-        named: those of some hundred keys that something names.
-        grace_days: age before they go: a younger one may be about to be named.
+        named: function that returns those of some keys that have a row.
+        grace_days: minimum age in days, since a younger object may be about to get its row.
     """
     with db.read() as session:
         limit = db.now(session) - grace_days * DAY_S
@@ -30,6 +30,6 @@ def remove(
     for start in range(0, len(old), _BATCH):
         batch = old[start : start + _BATCH]
         with db.read() as session:
-            known = named(session, batch)
-        for key in set(batch) - known:
+            named_keys = named(session, batch)
+        for key in set(batch) - named_keys:
             store.delete(key)

@@ -1,4 +1,4 @@
-"""Uploads that are a job's own: kept while it is not over."""
+"""Uploads that belong to a job: retained until the job has ended."""
 
 from sqlalchemy import select
 
@@ -10,7 +10,10 @@ from core.store import Store
 
 
 def forget(db: Database, store: Store, job_id: str) -> None:
-    """Delete the upload of a job that is over, then its name; a crash between the two repeats the first."""
+    """Delete the upload of a finished job, then its key in the row.
+
+    After a crash in between, this can be repeated.
+    """
     with db.write() as session:
         job = jobs.locked(session, job_id)
         if job is None or job.archive_key is None or State(job.state) not in TERMINAL:
@@ -20,9 +23,11 @@ def forget(db: Database, store: Store, job_id: str) -> None:
 
 
 def forget_old(db: Database, store: Store) -> None:
-    """Delete those that nobody deleted when their job ended."""
+    """Delete the uploads of finished jobs that were not deleted when these ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
-        left = list(session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over))))
-    for job_id in left:
+        job_ids = list(
+            session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over)))
+        )
+    for job_id in job_ids:
         forget(db, store, job_id)

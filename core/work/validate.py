@@ -197,7 +197,8 @@ def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) ->
             )
     task.classes = dict(made.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
-    task.report = made.report
+    settled = task.report.get("settled")
+    task.report = {**made.report, "settled": settled} if settled else made.report
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
     task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
     task.traces_bytes = made.traces.stat().st_size

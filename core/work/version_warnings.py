@@ -1,4 +1,4 @@
-"""The warnings of a new version: what it lacks, and the one thing to do about what was measured of it."""
+"""The warnings of a new version: tasks that it lacks, and one piece of advice."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,11 @@ from core.work.negative_flips import Beside
 
 
 def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
-    """Sentences about tasks that the version was not taught though they were learned once."""
-    found = lacked(session, model, taught(version.manifest))
-    return [words.missing(model, task, standing, f"Version {version.number}") for task, standing in found]
+    """Return sentences about tasks that were learned once but that the version was not taught."""
+    missing_tasks = lacked(session, model, taught(version.manifest))
+    return [
+        words.missing(model, task, standing, f"Version {version.number}") for task, standing in missing_tasks
+    ]
 
 
 def find_warnings(
@@ -30,19 +32,20 @@ def find_warnings(
     beside: Beside,
     confused: Sequence[ConfusedPair],
 ) -> list[str]:
-    """Warnings of a version that was judged and is not yet published: of features that collapsed, else of its head,
-    else advice for its line.
+    """Return the warnings of a version that was judged and is not yet published.
+
+    The first that applies: collapsed features, a biased head, or advice for its lineage.
 
     Args:
-        confused: pairs of classes that it takes for each other, the worst first.
+        confused: pairs of classes that it confuses, the worst first.
     """
     passed = version.gate["passed"]
     stays = passed and model.production_follows and line.stays_behind(session, model, version)
     moves = passed and model.production_follows and not stays
     production = version.number if moves else beside.production
-    said = warn_collapsed(model, version, beside.features, production)
-    if said is None:
-        said = biased_head.warning(model, version.number, found, {part.type for part in found.parts})
-    advice = advise_once(session, model, version, job, confused, says_other=said is not None)
+    warning_text = warn_collapsed(model, version, beside.features, production)
+    if warning_text is None:
+        warning_text = biased_head.warning(model, version.number, found, {part.type for part in found.parts})
+    advice = advise_once(session, model, version, job, confused, says_other=warning_text is not None)
     one_class = words.one_class(version) if stays else None
-    return [text for text in (said, advice, one_class) if text is not None]
+    return [text for text in (warning_text, advice, one_class) if text is not None]

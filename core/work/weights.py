@@ -1,5 +1,4 @@
-"""Where pretrained weights lie, and whose turn it is to bring them: the same weights are brought once at a
-time."""
+"""Places of pretrained weights, and turns in fetching: the same weights only once at a time."""
 
 from sqlalchemy import func, select, update
 
@@ -13,23 +12,24 @@ from core.work.fence import Claim, hold
 from core.work.put_off import PutOff
 
 WAIT_S = 10.0
-"""A job whose turn it is not looks again after so long, or when one of the others ends."""
+"""Seconds after which a job that has to wait looks again, unless another fetch ends first."""
 _LEASED = sorted(str(state) for state in LEASED)
 
 
 def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, most: int) -> Weights | None:
-    """The weights, if they are stored; None: this job is to bring them, and no other will.
+    """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
     Args:
-        most: jobs that may bring weights at once.
+        most: maximum number of jobs that fetch weights at once.
 
     Raises:
-        PutOff: another job brings these weights, or enough do.
-        LeaseLost: another worker owns the job by now.
+        PutOff: another job fetches these weights, or enough jobs are fetching.
+        LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         hold(session, claim)
-        references.own(session)  # also one at a time: jobs of the same moment see each other
+        # also one at a time, so that jobs of the same moment see each other
+        references.own(session)
         row = session.get(Weights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row
@@ -37,8 +37,8 @@ def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, mo
         theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
         if theirs is not None:
             raise PutOff("another job brings the same weights", WAIT_S)
-        others = select(func.count()).where(Weights.job_id.in_(under_way))
-        if (session.scalar(others) or 0) >= most:
+        fetching = select(func.count()).where(Weights.job_id.in_(under_way))
+        if (session.scalar(fetching) or 0) >= most:
             raise PutOff(f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S)
         if row is None:
             row = Weights(repository=repository)
@@ -48,7 +48,7 @@ def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, mo
 
 
 def leave(db: Database, claim: Claim) -> None:
-    """This job brings nothing any more: those that wait for their turn look again."""
+    """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
         waiting = (Job.kind == str(Kind.FETCH), Job.state == str(State.QUEUED), Job.id != claim.job_id)

@@ -264,9 +264,9 @@ def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[P
 
 @pytest.mark.slow
 def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, weeks: list[Path]) -> None:
-    create(capsys, "again", "--min-acc", "1")
-    job = asked(capsys, "submit", "again", str(weeks[1]), status=10)
-    asked(capsys, "models", "set", "again", "--min-acc", "0")
+    create(capsys, "as-told", "--min-acc", "1")
+    job = asked(capsys, "submit", "as-told", str(weeks[1]), status=10)
+    asked(capsys, "models", "set", "as-told", "--min-acc", "0")
     assert asked(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"] == "published"
 
 

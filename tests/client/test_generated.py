@@ -46,10 +46,9 @@ def test_the_client_reads_folders_by_the_rules_of_the_server() -> None:
     assert found == client_sync.copy_rules(), "run: python -m tools.client_sync"
 
 
-def test_the_client_judges_addresses_as_the_server_does() -> None:
-    assert client_sync.ADDRESSES_COPY.read_text() == client_sync.ADDRESSES.read_text(), (
-        "run: python -m tools.client_sync"
-    )
+@pytest.mark.parametrize(("source", "copy"), client_sync.SINGLE)
+def test_what_the_service_and_the_client_share_is_the_same(source: Path, copy: Path) -> None:
+    assert copy.read_text() == source.read_text(), "run: python -m tools.client_sync"
 
 
 def test_a_union_becomes_the_shape_that_fits() -> None:

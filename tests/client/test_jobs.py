@@ -52,7 +52,7 @@ def test_a_held_version_is_raised_with_why_and_what_to_do(client: Perennial, arc
     said = str(caught.value)
     assert "Version 1 of gated is held by the gate; production stays at version 0." in said
     assert "its mean accuracy is below what the gate asks: " in said and "the limit is 1" in said
-    assert f"perennial jobs retry {handle.id} --recipe '{{}}'" in said
+    assert f"perennial jobs retry {handle.id}" in said
     assert 'perennial promote gated 1 --reason "WHY"' in said
     assert 'perennial tasks continue gated 1 --reason "WHY"' in said
     assert caught.value.attention is not None and caught.value.attention.kind == "held"

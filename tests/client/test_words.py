@@ -15,7 +15,31 @@ from perennial.words import by_commands, compared, duration, left_out, reasons, 
     [
         ("with POST /v1/models/a/tasks/2/relearn (soon).", "with `perennial tasks relearn a 2` (soon)."),
         ("POST /v1/models/a/aliases/production/follow lets it.", "`perennial follow a` lets it."),
-        ("POST /v1/jobs/job_1/retry, once more", "`perennial jobs retry job_1 --recipe '{}'`, once more"),
+        ("POST /v1/jobs/job_1/retry, once more", "`perennial jobs retry job_1`, once more"),
+        (
+            'as it is: POST /v1/jobs/job_1/retry with {"recipe": {"data_report": "warn"}}.',
+            'as it is: `perennial jobs retry job_1 --recipe \'{"data_report": "warn"}\'`.',
+        ),
+        (
+            'roll it back with POST /v1/models/a/aliases/production/rollback {"version": 2, "reason": "…"}.',
+            'roll it back with `perennial rollback a --to 2 --reason "WHY"`.',
+        ),
+        (
+            'Send it: POST /v1/models/a/tasks with Perennial-Recipe: {"rebalance": {"epochs": 5}}.',
+            'Send it: `perennial submit a BATCH --recipe \'{"rebalance": {"epochs": 5}}\'`.',
+        ),
+        (
+            'Move: POST /v1/models/a/rebase {"base": "b/c"}. A',
+            "Move: `perennial models rebase a --base b/c`. A",
+        ),
+        ("POST /v1/models/b/rebase/finish puts a back", "`perennial models rebase b --back` puts a back"),
+        ("GET /v1/models/a/rebase says", "`perennial models rebase a --status` says"),
+        (
+            "PUT /v1/models/a/aliases/staging can put it on version 1.",
+            "`perennial promote a VERSION --alias staging` can put it on version 1.",
+        ),
+        ("say so with ?one_class=true, which", "say so with -o one_class=true, which"),
+        ('PATCH /v1/webhooks/whk_1 {"enabled": true} first', "`perennial webhooks enable whk_1` first"),
         (
             'To put it in production all the same, give a reason: {"version": 4, "reason": "…"}.',
             'To put it in production all the same, give a reason: `--reason "WHY"`.',
@@ -36,9 +60,7 @@ def test_a_request_is_told_as_the_command_that_makes_it(said: str, told: str) ->
     assert by_commands(said) == told
 
 
-@pytest.mark.parametrize(
-    "said", ["PUT /v1/models/a/aliases/production", "POST /v1/models {…}", "No request."]
-)
+@pytest.mark.parametrize("said", ["PUT /v1/models/a/thing", "POST /v1/models {…}", "No request."])
 def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
     assert by_commands(said) == said
 

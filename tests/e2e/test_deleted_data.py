@@ -23,7 +23,7 @@ from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
-from core.ingest.near import hashes
+from core.near import hashes
 from tests.e2e import small
 from tests.rest import Rest
 from tools import service

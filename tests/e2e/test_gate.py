@@ -59,7 +59,7 @@ def test_the_pictures_of_a_failed_check_are_held_out_images_of_the_named_classes
 
 def test_the_command_line_names_the_classes_and_links_pictures(client: Rest, held: Json) -> None:
     version = client.versions.retrieve("forgetful", 2)
-    text = words.held(client.models.retrieve("forgetful"), version, None, job="job_1")
+    text = words.held(client.models.retrieve("forgetful"), version, None, "job_1")
     assert "0 (0 of 8 right" in text and "/images/held_out/" in text
 
 

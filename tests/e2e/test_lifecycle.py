@@ -201,7 +201,7 @@ def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promo
     assert (entry["version"], entry["task"]) == (2, 2)
     names(entry["detail"], "Version 2 is held", "at least 0.7", shop.name, "week-2", "2 and 3")
     verbs = [one["path"].rsplit("/", 1)[-1] for one in entry["actions"]]
-    assert verbs == ["production", "retry", "discard", "continue"]
+    assert verbs == ["retry", "discard", "continue", "production"]
     assert shop.aliases == {"production": 1, "latest": 1}
 
     without = shop.client.http.put(f"{shop.path}/aliases/production", json={"version": 2})

@@ -78,7 +78,7 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     refused = client.wait(client.submit(model, batch))
     assert refused.state == "rejected" and refused.error is not None
     assert "“zero/4.png” is “zero” and “one/wrong.png” is “one”" in refused.error.detail
-    assert "-o conflicts=keep" in refused.error.detail
+    assert "?conflicts=keep" in refused.error.detail
     kept = learned(client, model, batch, "?conflicts=keep")
     report = kept["report"]
     assert (report["duplicates"], report["duplicates_policy"], report["checked"]) == (2, "keep", "images")

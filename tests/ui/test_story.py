@@ -100,9 +100,7 @@ def see_the_flips(page: Page) -> None:
 
 def retry_with_a_suggestion(page: Page) -> None:
     expect(page.get_by_role("heading", name="Version 2 is held")).to_be_visible()
-    page.get_by_text("Learn task 2 again, perhaps with another recipe…").click()
-    page.locator("select[name=recipe]").locator("visible=true").select_option(label="the model's own recipe")
-    page.get_by_role("button", name="Learn it again").locator("visible=true").click()
+    page.get_by_role("button", name="Learn task 2 again by the model’s own recipe").click()
     page.wait_for_url("**/ui/jobs/*")
 
 

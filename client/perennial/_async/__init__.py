@@ -1,1 +1,1 @@
-"""The client to await. `perennial/_sync` is made of it by `python -m tools.client_sync`."""
+"""The asynchronous client. `python -m tools.client_sync` generates `perennial/_sync` from it."""

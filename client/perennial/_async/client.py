@@ -1,4 +1,4 @@
-"""The client itself: a connection, and the verbs by noun."""
+"""The client: a connection to a service, and its resources."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from perennial.transfer import BatchIn, Downloaded, Progress
 
 
 class AsyncPerennial:
-    """A service and its verbs.
+    """A client of one service.
 
     Args:
-        api_key: else PERENNIAL_API_KEY, else that of the profile, else `perennial-data/admin-key` of a local service.
-        base_url: else PERENNIAL_URL, else that of the profile, else http://127.0.0.1:8000.
-        profile: a name in the configuration file, as `perennial login --profile` stores it.
-        timeout: seconds for an answer.
-        max_retries: requests that are made again at most, each.
-        http_client: httpx2's, for proxies or certificates of your own; whoever made it closes it.
+        api_key: defaults to PERENNIAL_API_KEY, then the profile's key, then
+            `perennial-data/admin-key` of a local service.
+        base_url: defaults to PERENNIAL_URL, then the profile's URL, then http://127.0.0.1:8000.
+        profile: name in the configuration file, as stored by `perennial login --profile`.
+        timeout: seconds to wait for a response.
+        max_retries: maximum number of repetitions of each request.
+        http_client: an httpx2 client, for custom proxies or certificates; its creator closes it.
 
     Raises:
-        ConfigError: the profile does not exist, or the address is none.
+        ConfigError: the profile does not exist, or the URL is invalid.
     """
 
     def __init__(
@@ -81,15 +82,15 @@ class AsyncPerennial:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End open connections."""
+        """Close open connections."""
         await self._http.aclose()
 
     async def me(self) -> types.Me:
-        """Whose key this is, what it may do, and the service's limits."""
+        """Return the owner and the permissions of this key, and the service's limits."""
         return await self._http.get(types.Me, "/v1/me")
 
     async def ready(self) -> types.Ready:
-        """Whether database, store and broker answer."""
+        """Return whether database, store and broker answer."""
         return await self._http.get(types.Ready, "/readyz")
 
     async def submit(
@@ -127,7 +128,7 @@ class AsyncPerennial:
         top_k: int | None = None,
         task: int | None = None,
     ) -> types.Predict:
-        """What a version says of images: see `versions.predict`."""
+        """Predict labels of images with a version: see `versions.predict`."""
         return await self.versions.predict(model, images, version=version, top_k=top_k, task=task)
 
     async def download(
@@ -146,16 +147,19 @@ class AsyncPerennial:
         )
 
     def job(self, job: str) -> AsyncJobHandle:
-        """A job to follow, by its id; asks nothing yet."""
+        """Return a handle for a job, by its id, without sending a request."""
         return AsyncJobHandle(self._http, job)
 
     async def events(
         self, *, model: str | None = None, after: int | None = None
     ) -> AsyncIterator[types.OwnerEvent]:
-        """What happens to all jobs, versions and aliases of the key's owner, without end; reconnects by itself.
+        """Yield events of all jobs, versions and aliases of the key's owner, without end.
+
+        The connection is restored after an interruption.
 
         Args:
-            after: go on after this event (0: from the first on); None: begin with what happens from now on.
+            model: id or name of the only model; None: all.
+            after: resume after this event (0: from the first on); None: only new events.
         """
 
         async def is_over() -> bool:

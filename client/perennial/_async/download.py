@@ -1,5 +1,4 @@
-"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears
-whole or not."""
+"""File downloads: resumed after an interruption, verified by digest, and complete or absent."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from perennial.transfer import MAX_DOWNLOAD_BYTES, Downloaded, Progress, digest_
 NOT_READY = 202
 PARTIAL = 206
 USUAL_PAUSE_S, SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 0.5, 60.0
-"""Between two looks at a file that the service still makes."""
+"""Seconds between two checks of a file that the service is still building."""
 LONGEST_MAKING_S = 6 * 3600.0
-"""In which a file must have been made."""
+"""Maximum seconds to wait for the service to build a file."""
 SILENCE_S = 60.0
 
 
@@ -35,54 +34,65 @@ async def download(
 ) -> Downloaded:
     """Fetch `path` of the service into the file `to`.
 
-    Beside it, `<name>.<digest>.part` holds what has come until it is whole; a later call goes on with it.
+    Until the file is complete, `<name>.<digest>.part` beside it holds the received bytes. A later
+    call resumes from it.
 
     Args:
-        max_bytes: that it may have; None: `MAX_DOWNLOAD_BYTES`.
+        max_bytes: maximum size in bytes; None: `MAX_DOWNLOAD_BYTES`.
 
     Raises:
-        DigestMismatch: the bytes are not those that the service named; they are removed.
-        BadAnswer: it is larger than that or than the service announced, or comes too slowly.
-        APIError, ServiceUnreachable, OSError.
+        DigestMismatch: the bytes do not match the announced digest; they are removed.
+        BadAnswer: the file is larger than allowed or announced, or arrives too slowly.
+        APIError, ServiceUnreachable, OSError: the request or writing the file failed.
     """
     head = (await _ready(http, path, params)).headers
-    size, most = header_number(head.get("Content-Length"), "Content-Length"), max_bytes or MAX_DOWNLOAD_BYTES
-    if size > most:
+    size, allowed = (
+        header_number(head.get("Content-Length"), "Content-Length"),
+        max_bytes or MAX_DOWNLOAD_BYTES,
+    )
+    if size > allowed:
         raise BadAnswer(
-            f"{path} has {size:,} bytes; {most:,} are taken. Allow more with --max-size (max_bytes)."
+            f"{path} has {size:,} bytes; {allowed:,} are taken. Allow more with --max-size (max_bytes)."
         )
-    wanted = digest_in(head.get("ETag"))
-    etag = head["ETag"] if wanted is not None else ""
-    part = to.with_name(f"{to.name}.{(wanted or 'unknown')[:12]}.part")
-    await in_thread(lambda: _make_room(part, is_fresh=wanted is None))
+    expected_digest = digest_in(head.get("ETag"))
+    etag = head["ETag"] if expected_digest is not None else ""
+    part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
+    await in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
-        before = _size(part)
+        size_before = _size(part)
         try:
             await _fetch(http, path, params, part, etag, size, progress)
             break
         except PerennialError as error:
-            failures = 1 if _size(part) > before else failures + 1
+            # Progress resets the count, so that a long download survives many interruptions.
+            failures = 1 if _size(part) > size_before else failures + 1
             pause = retries.pause_s(error, failures, is_replayable=True)
             if pause is None:
                 raise
             await sleep(pause)
     digest = (await in_thread(lambda: hash_file(part))).hexdigest()
-    if wanted is not None and digest != wanted:
+    if expected_digest is not None and digest != expected_digest:
         await in_thread(part.unlink)
-        raise DigestMismatch(f"{path}: {digest} came, {wanted} was announced. Nothing was kept: try again.")
+        raise DigestMismatch(
+            f"{path}: {digest} came, {expected_digest} was announced. Nothing was kept: try again."
+        )
     await in_thread(lambda: part.replace(to))
-    return Downloaded(to, size, digest, is_verified=wanted is not None)
+    return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
 async def _ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -> Answer:
-    """The head of the file; waits while the service still makes it. Where that has failed, the service says why."""
+    """Return the head of the file, waiting while the service builds it.
+
+    Raises the service's error if building has failed.
+    """
     waited_s = 0.0
     while waited_s < LONGEST_MAKING_S:
         try:
             head = await http.send(Ask("HEAD", path, params))
         except APIError:
-            async with http.stream(Ask("GET", path, params)):  # the answer to a HEAD has no words
+            # A response to HEAD has no body: GET raises the error with its message.
+            async with http.stream(Ask("GET", path, params)):
                 raise
         if head.status_code != NOT_READY:
             return head
@@ -102,36 +112,38 @@ async def _fetch(
     size: int,
     progress: Progress | None,
 ) -> None:
-    """One request for what is missing, written behind what is there.
+    """Request the missing bytes, and append them to the part file.
 
     Raises:
-        Unavailable: fewer bytes came than were announced.
+        Unavailable: fewer bytes arrived than announced.
     """
-    there = _size(part)
-    if there == size > 0:
+    received = _size(part)
+    if received == size > 0:
         return
-    ranged = {"Range": f"bytes={there}-", "If-Range": etag} if 0 < there < size and etag else {}
-    # identity: a proxy that compresses would change the bytes that are counted
+    ranged = {"Range": f"bytes={received}-", "If-Range": etag} if 0 < received < size and etag else {}
+    # identity: a proxy that compresses would change the bytes that are counted.
     ask = Ask("GET", path, params, headers={"Accept-Encoding": "identity", **ranged})
-    async with http.stream(ask) as answer:
-        is_rest = answer.status_code == PARTIAL
-        done = there if is_rest else 0
-        if is_rest and not answer.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
+    async with http.stream(ask) as response:
+        is_partial = response.status_code == PARTIAL
+        received_so_far = received if is_partial else 0
+        if is_partial and not response.headers.get("Content-Range", f"bytes {received_so_far}-").startswith(
+            f"bytes {received_so_far}-"
+        ):
             raise BadAnswer(f"The service sends another part of {path} than was asked for.")
-        meter = Meter(size - done, SILENCE_S)
-        file = await in_thread(lambda: part.open("ab" if is_rest else "wb"))
+        meter = Meter(size - received_so_far, SILENCE_S)
+        file = await in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
-            async for chunk in answer.aiter_bytes():
-                meter.add(len(chunk), answer.num_bytes_downloaded)
+            async for chunk in response.aiter_bytes():
+                meter.add(len(chunk), response.num_bytes_downloaded)
                 await in_thread(partial(file.write, chunk))
-                done += len(chunk)
+                received_so_far += len(chunk)
                 if progress is not None:
-                    progress(done, size)
+                    progress(received_so_far, size)
             await in_thread(lambda: _sync_to_disk(file))
         finally:
             await in_thread(file.close)
-    if done != size:
-        raise Unavailable(503, {"detail": f"{path} ended after {done} of {size} bytes."})
+    if received_so_far != size:
+        raise Unavailable(503, {"detail": f"{path} ended after {received_so_far} of {size} bytes."})
 
 
 def _make_room(part: Path, *, is_fresh: bool) -> None:

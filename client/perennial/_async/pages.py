@@ -1,4 +1,4 @@
-"""Lists, page by page as they are read. `_sync/pages.py` is written by hand too."""
+"""Lists that are read page by page. `_sync/pages.py` is its hand-written counterpart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 class AsyncPages(Generic[T]):
-    """A list: `async for` goes over all its items, `await` gives its first page. Nothing is asked before that."""
+    """A list: `async for` iterates over all items, `await` returns its first page.
+
+    No request is sent before that.
+    """
 
     def __init__(self, http: AsyncHttp, of: Listed[T]) -> None:
         self._http, self._of = http, of
@@ -31,7 +34,11 @@ class AsyncPages(Generic[T]):
             yield item
 
     async def to_pandas(self) -> DataFrame:
-        """All items as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        """Return all items as a pandas DataFrame, one row each.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
         from perennial.frames import frame_of
 
         return frame_of([item async for item in self], self._of.kind)

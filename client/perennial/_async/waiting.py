@@ -1,4 +1,6 @@
-"""How this client waits, and does what takes long without the network. `_sync/waiting.py` is written by hand too."""
+"""Sleeping, timeouts and threads of this client. `_sync/waiting.py` is its hand-written
+counterpart.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,30 +13,30 @@ T = TypeVar("T")
 
 
 async def sleep(seconds: float) -> None:
-    """Let time pass."""
+    """Sleep for a number of seconds."""
     await asyncio.sleep(seconds)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do what reads disks or hashes, and return what it returns; the event loop goes on meanwhile."""
+    """Run disk or hash work in a thread and return its result, without blocking the event loop."""
     return await asyncio.to_thread(work)
 
 
 async def from_thread(items: Iterator[T]) -> AsyncIterator[T]:
-    """What an iterator gives that reads disks or hashes, each item made as `in_thread` does it."""
+    """Yield the items of an iterator that does disk or hash work, each computed in a thread."""
     end = object()
     while (item := await in_thread(lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]  # it is not `end`
 
 
 def new_client() -> httpx2.AsyncClient:
-    """Make the connection to a service."""
+    """Return a new httpx2 client for the connection to a service."""
     return httpx2.AsyncClient()
 
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Bound all that is waited for inside, however many bytes come meanwhile.
+    """Limit the time that the block waits, even if bytes keep arriving.
 
     Raises:
         ReadTimeout: it took longer.

@@ -1,4 +1,4 @@
-"""Requests to one service: with its key, retried where that is safe, and errors as exceptions."""
+"""Requests to one service: authenticated, retried where safe, with errors as exceptions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from perennial.shapes import read_as
 T = TypeVar("T")
 Params = Mapping[str, Any]
 Content = Callable[[], Iterator[bytes]]
-"""Makes the body anew for every attempt."""
+"""Returns a new body for every attempt."""
 NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 CODINGS = ("", "identity", "gzip")
-"""Ways in which an answer may be packed."""
+"""Supported content encodings of a response."""
 NOT_MODIFIED = 304
 
 
@@ -42,9 +42,10 @@ class Ask:
     """One request.
 
     Attributes:
-        json: its body; None: none, or `content` is it.
-        is_replayable: False for what must not be done twice and for which the service keeps no Idempotency-Key.
-        timeout_s: for the answer; None: that of the client.
+        json: JSON body; None: no body, or `content`.
+        is_replayable: False for requests that must not be repeated and that have no
+            Idempotency-Key.
+        timeout_s: seconds to wait for the response; None: the client's timeout.
     """
 
     method: str
@@ -61,13 +62,13 @@ class Ask:
 class Http:
     """The connection to one service.
 
-    Args:
-        url: of the service, without `/v1`.
-        key: sent with every request; None: without one each of them fails at once.
-        client: httpx2's, for proxies, certificates …; it is closed by whoever made it.
+    Responses are read within the limits of `perennial.answers`. Redirects are not followed, so that
+    the key is sent only to the named service.
 
-    Answers are read within the bounds of `perennial.answers`. Redirects are not followed, so the key never leaves the
-    service that was named.
+    Args:
+        url: URL of the service, without `/v1`.
+        key: sent with every request; None: every request fails at once.
+        client: an httpx2 client, for custom proxies or certificates; its creator closes it.
     """
 
     def __init__(
@@ -78,23 +79,23 @@ class Http:
         self._client = new_client() if client is None else client
 
     def once(self) -> Http:
-        """The same, without a second attempt: for who knows better what to do after a failure."""
+        """Return the same connection without retries, for callers with their own recovery."""
         return Http(
             self.url, self._key, replace(self.retries, attempts=1), self._timeout_s, self._client
         )
 
     def close(self) -> None:
-        """End open connections."""
+        """Close open connections."""
         if self._owns:
             self._client.close()
 
     def send(self, ask: Ask) -> Answer:
-        """The answer, wholly read.
+        """Send a request and return the complete response.
 
         Raises:
-            APIError: it is a problem.
-            BadAnswer: it is none of the API, or too large.
-            ServiceUnreachable: there is none.
+            APIError: the response is a problem.
+            BadAnswer: the response is not one of the API, or is too large.
+            ServiceUnreachable: there is no response.
         """
         headers = self._headers(ask)
         attempt = 1
@@ -109,58 +110,63 @@ class Http:
             attempt += 1
 
     def get(self, kind: type[T], path: str, params: Params | None = None) -> T:
-        """The JSON answer of a GET."""
+        """Return the JSON response to a GET request."""
         return read_as(kind, (self.send(Ask("GET", path, params))).json())
 
     def call(self, kind: type[T], ask: Ask) -> T:
-        """The JSON answer of any request."""
+        """Return the JSON response to any request."""
         return read_as(kind, (self.send(ask)).json())
 
     def pages(self, kind: type[T], path: str, params: Params | None = None) -> Pages[T]:
-        """A list, page by page as it is read. `limit` in `params`: items of a page; None: 200."""
-        said = {key: value for key, value in (params or {}).items() if value is not None}
-        return Pages(self, Listed(kind, path, said))
+        """Return a list that is read page by page. `limit` in `params`: items per page;
+        None: 200.
+        """
+        given_params = {key: value for key, value in (params or {}).items() if value is not None}
+        return Pages(self, Listed(kind, path, given_params))
 
     @contextmanager
     def stream(self, ask: Ask) -> Iterator[httpx2.Response]:
-        """An answer whose body is read bit by bit; one attempt.
+        """Yield a response whose body is read in chunks, without retries.
 
         Raises:
-            APIError, BadAnswer, ServiceUnreachable: as `send`; while the body is read too.
+            APIError, BadAnswer, ServiceUnreachable: as `send`, also while the body is read.
         """
         try:
-            with self._opened(ask, self._headers(ask)) as answer:
-                yield answer
+            with self._opened(ask, self._headers(ask)) as response:
+                yield response
         except httpx2.RequestError as error:
             raise self._unreachable(error) from error
 
     def _once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
         try:
-            with self._opened(ask, headers) as answer:
-                return Answer(answer.status_code, answer.headers, self._read(answer, MAX_ANSWER_BYTES))
+            with self._opened(ask, headers) as response:
+                return Answer(
+                    response.status_code, response.headers, self._read(response, MAX_ANSWER_BYTES)
+                )
         except httpx2.RequestError as error:
             raise self._unreachable(error) from error
 
     @contextmanager
     def _opened(self, ask: Ask, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-        """An answer whose head has come and is no error; its body is still to be read."""
+        """Yield a successful response whose body has not been read yet."""
         options = self._options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
         sent_bytes = int(request.headers.get("Content-Length", "0"))
+        # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
         with within(patience_s):
-            answer = self._client.send(request, stream=True, follow_redirects=False)
+            response = self._client.send(request, stream=True, follow_redirects=False)
         try:
-            self._require_known(answer)
-            if answer.status_code >= 400:
-                body = self._read(answer, MAX_PROBLEM_BYTES)
-                raise error_of(answer.status_code, answer.headers, body)
-            yield answer
+            self._require_known(response)
+            if response.status_code >= 400:
+                body = self._read(response, MAX_PROBLEM_BYTES)
+                raise error_of(response.status_code, response.headers, body)
+            yield response
         finally:
-            answer.close()
+            response.close()
 
     def _read(self, answer: httpx2.Response, most_bytes: int) -> bytes:
-        """The whole body. Raises BadAnswer where it is larger or slower than any should be."""
+        """Return the whole body. Raises BadAnswer if it is too large or too slow."""
         meter, content = Meter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
             meter.add(len(chunk), answer.num_bytes_downloaded)
@@ -168,7 +174,7 @@ class Http:
         return bytes(content)
 
     def _require_known(self, answer: httpx2.Response) -> None:
-        """Raises BadAnswer for a redirect, and for an answer that is packed in a way that was not asked for."""
+        """Raise BadAnswer for a redirect or an unexpected content encoding."""
         status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
         if 300 <= status < 400 and status != NOT_MODIFIED:
             to = shown(answer.headers.get("Location", "nowhere"))
@@ -180,7 +186,9 @@ class Http:
             raise BadAnswer(f"The service's answer is packed as {shown(coding)}; gzip was asked for.")
 
     def _headers(self, ask: Ask) -> dict[str, str]:
-        """The same for all attempts: so a submit that was done, but not answered, is not done again."""
+        """Return the headers for all attempts. The Idempotency-Key prevents a repeated
+        submission.
+        """
         if self._key is None:
             raise NoKey(
                 f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
@@ -204,10 +212,10 @@ class Http:
         }
 
     def _unreachable(self, error: httpx2.RequestError) -> ServiceUnreachable:
-        sent = not isinstance(error, NEVER_SENT)
-        said = str(error) or type(error).__name__
-        what = "broke the connection" if sent else "does not answer"
+        is_sent = not isinstance(error, NEVER_SENT)
+        cause = str(error) or type(error).__name__
+        failure = "broke the connection" if is_sent else "does not answer"
         return ServiceUnreachable(
-            f"The service at {self.url} {what} ({said}). Is it running, and is the address right?",
-            is_sent=sent,
+            f"The service at {self.url} {failure} ({cause}). Is it running, and is the address right?",
+            is_sent=is_sent,
         )

@@ -1,4 +1,4 @@
-"""One page of a list, and how it is asked for."""
+"""One page of a list, and the request for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE = 200
-"""Items of a page, where no limit is said."""
+"""Default number of items per page."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Listed(Generic[T]):
     """A list of the service.
 
     Attributes:
-        kind: the type of its items.
-        path: where it is.
-        params: `limit` among them; None: as the service, or `PAGE`, has it.
+        kind: type of its items.
+        path: its URL path.
+        params: query parameters, such as `limit`; None: the default of the service, or `PAGE`.
     """
 
     kind: type[T]
@@ -36,11 +36,11 @@ class Listed(Generic[T]):
 
 
 class Page(Generic[T]):
-    """One page of a list; iterating over it goes on through the pages after it.
+    """One page of a list; iterating over it continues with the following pages.
 
     Attributes:
         data: its items.
-        has_next: whether a page follows.
+        has_next: True if a page follows.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Page(Generic[T]):
         return f"<{type(self).__name__}: {len(self.data)} of {self._of.path}{more}>"
 
     def next_page(self) -> Page[T]:
-        """The page after this one.
+        """Return the following page.
 
         Raises:
-            LookupError: this is the last one.
-            BadAnswer: the list does not go on, or has more pages than any should.
+            LookupError: this is the last page.
+            BadAnswer: the service's cursor does not advance, or there are too many pages.
         """
         if self._cursor is None:
             raise LookupError(f"This is the last page of {self._of.path}: look at has_next first.")
@@ -74,7 +74,11 @@ class Page(Generic[T]):
             page = page.next_page()
 
     def to_pandas(self) -> DataFrame:
-        """The items of this page as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        """Return the items of this page as a pandas DataFrame, one row each.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
         from perennial.frames import frame_of
 
         return frame_of(self.data, self._of.kind)
@@ -83,10 +87,10 @@ class Page(Generic[T]):
 def load_page(
     http: Http, of: Listed[T], cursor: str | None = None, number: int = 1
 ) -> Page[T]:
-    """Ask for the page that begins at `cursor`; None: for the first.
+    """Request the page that begins at `cursor`; None: the first page.
 
     Raises:
-        BadAnswer: what comes is no page, or goes on at a place where the list was already.
+        BadAnswer: the response is not a page, or its cursor does not advance.
     """
     if number > answers.MAX_PAGES:
         raise BadAnswer(

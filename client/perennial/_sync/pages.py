@@ -1,4 +1,4 @@
-"""Lists, page by page as they are read. `_async/pages.py` is written by hand too."""
+"""Lists that are read page by page. `_async/pages.py` is its hand-written counterpart."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Pages(Generic[T]):
-    """A list: iterating goes over all its items; `data` and `has_next` are of its first page.
+    """A list: iterating goes over all items; `data` and `has_next` describe its first page.
 
-    That page is asked for when it is first needed, and kept; a loop asks for the list as it is then.
+    The first page is requested when it is first needed, and cached. A loop requests the list again.
     """
 
     def __init__(self, http: Http, of: Listed[T]) -> None:
@@ -31,7 +31,7 @@ class Pages(Generic[T]):
         yield from load_page(self._http, self._of)
 
     def first_page(self) -> Page[T]:
-        """The first page."""
+        """Return the first page, from the cache if possible."""
         if self._first is None:
             self._first = load_page(self._http, self._of)
         return self._first
@@ -43,15 +43,23 @@ class Pages(Generic[T]):
 
     @property
     def has_next(self) -> bool:
-        """Whether a second page follows."""
+        """True if a second page follows."""
         return self.first_page().has_next
 
     def next_page(self) -> Page[T]:
-        """The second page, which has `next_page` again. Raises LookupError where there is none."""
+        """Return the second page.
+
+        Raises:
+            LookupError: there is only one page.
+        """
         return self.first_page().next_page()
 
     def to_pandas(self) -> DataFrame:
-        """All items as a DataFrame of pandas, a row each. Raises ExtraMissing without pandas."""
+        """Return all items as a pandas DataFrame, one row each.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
         from perennial.frames import frame_of
 
         return frame_of(list(self), self._of.kind)

@@ -1,4 +1,4 @@
-"""Events as they happen: a stream that is taken up again where it broke."""
+"""Event streams that are resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from perennial.errors import PerennialError
 from perennial.events import Lines, Parser
 
 SILENCE_S = 60.0
-"""The service says every 15 seconds that it is there."""
+"""Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
 NOTHING_MORE = 204
 MAX_STREAM_BYTES = 64 << 20
-"""Of one connection: a stream that brings more is asked for again, after its last event."""
+"""Maximum bytes per connection; a longer stream is reconnected after its last event."""
 AGAIN_S = 0.5
-"""A stream ends by itself after some minutes, or because the service stops."""
+"""Seconds before reconnecting to a stream that the service has ended, as it does after some
+minutes.
+"""
 
 
 def followed(
@@ -26,14 +28,16 @@ def followed(
     after: int | None,
     is_over: Callable[[], bool],
 ) -> Iterator[Any]:
-    """What a stream sends after the event `after` (None: from where it begins), as JSON, until it is over.
+    """Yield a stream's events as JSON until it is over, reconnecting as necessary.
 
     Args:
-        is_over: asked when the stream ends with nothing new: whether nothing more will come.
+        after: resume after this event; None: from the stream's beginning.
+        is_over: called when the stream ends without new events; returns True if no more will
+            follow.
     """
     failures = 0
     while True:
-        parser, lines, seen, is_last, size = Parser(), Lines(), after, False, 0
+        parser, text_lines, after_before, is_last, size = Parser(), Lines(), after, False, 0
         pause = AGAIN_S
         try:
             headers = {
@@ -41,31 +45,33 @@ def followed(
                 "Accept-Encoding": "identity",
                 **({} if after is None else {"Last-Event-ID": str(after)}),
             }
-            with http.stream(Ask("GET", path, params, headers=headers, timeout_s=SILENCE_S)) as answer:
-                is_last = answer.status_code == NOTHING_MORE
-                for chunk in answer.iter_bytes():
-                    for line in lines.take(chunk):
-                        sent = parser.take(line)
-                        if sent is None or _is_old(sent.id, after):
+            with http.stream(
+                Ask("GET", path, params, headers=headers, timeout_s=SILENCE_S)
+            ) as response:
+                is_last = response.status_code == NOTHING_MORE
+                for chunk in response.iter_bytes():
+                    for line in text_lines.take(chunk):
+                        event = parser.take(line)
+                        if event is None or _is_old(event.id, after):
                             continue
                         failures = 0
-                        after = after if sent.id is None else sent.id
-                        yield sent.data
+                        after = after if event.id is None else event.id
+                        yield event.data
                     size += len(chunk)
                     if size > MAX_STREAM_BYTES:
                         break
         except PerennialError as error:
             failures += 1
-            asked = http.retries.pause_s(error, failures, is_replayable=True)
-            if asked is None:
+            retry_pause = http.retries.pause_s(error, failures, is_replayable=True)
+            if retry_pause is None:
                 raise
-            pause = asked
+            pause = retry_pause
         else:
-            if is_last or (after == seen and is_over()):
+            if is_last or (after == after_before and is_over()):
                 return
         sleep(pause)
 
 
 def _is_old(number: int | None, after: int | None) -> bool:
-    """Tell if an event came before: a stream that repeats itself would never end."""
+    """Return True for an event that came before: a repeating stream would never end."""
     return number is not None and after is not None and number <= after

@@ -1,4 +1,4 @@
-"""Sending a batch: a small one in one request, a large one in pieces that can be resumed (tus 1.0.0)."""
+"""Submission of a batch: in one request, or in resumable pieces if it is large (tus 1.0.0)."""
 
 from __future__ import annotations
 
@@ -37,24 +37,30 @@ from perennial.transfer import (
 
 TUS = {"Tus-Resumable": "1.0.0"}
 ANSWER_S = 600.0
-"""For the answer to a batch: the service reads the directory of its archive first."""
+"""Timeout of the response to a batch: the service first reads the directory of its archive."""
 GONE = (404, 410)
 KEPT = "What has arrived is kept: submit the same batch again, and it goes on there."
 UPLOADS = "/v1/uploads"
 MOST_CREATED = 5
-"""Uploads that are begun for one batch, each because the service has lost the one before."""
+"""Maximum number of uploads begun for one batch, each because the service has lost the one
+before.
+"""
 LONGEST_NAME = 1000
-"""Bytes of a file's name."""
+"""Maximum bytes of a file name."""
 AGAIN = (409, 423, 460)
-"""The service is elsewhere than we thought, another request still writes, or the piece came with other bytes."""
+"""Statuses after which a piece is sent again.
+
+The service has another offset than expected, another request is still writing, or the checksum of
+the piece differed.
+"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is submitted, and how.
+    """A batch to submit, and its options.
 
     Attributes:
-        query: `name`, `validate`, `duplicates_policy`.
+        query: query parameters such as `name`, `validate`, `duplicates_policy`.
         recipe: an override; None: the model's own.
     """
 
@@ -67,10 +73,10 @@ class Batch:
 def submit(
     http: Http, batch: Batch, progress: Progress | None, whole_bytes: int = WHOLE_BYTES
 ) -> Any:
-    """Send a batch and return the service's JSON answer.
+    """Send a batch and return the service's JSON response.
 
     Raises:
-        ArchiveRejected: it cannot be used.
+        ArchiveRejected: the batch cannot be used.
         APIError, ServiceUnreachable: as for any request.
     """
     size = in_thread(lambda: batch.source.size)
@@ -103,7 +109,7 @@ def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> A
 
 
 def streamed(source: Source, size: int, progress: Progress | None) -> Content:
-    """What makes a body of a source, from its first byte at every attempt."""
+    """Return a function that reads a body from a source, from its first byte at every attempt."""
 
     def content() -> Iterator[bytes]:
         done = 0
@@ -117,7 +123,7 @@ def streamed(source: Source, size: int, progress: Progress | None) -> Content:
 
 
 class _Resumable:
-    """One upload in pieces: begun, or found again, sent, and submitted."""
+    """One upload in pieces: begun or resumed, sent, and submitted."""
 
     def __init__(self, http: Http, batch: Batch, size: int, progress: Progress | None) -> None:
         self._http, self._batch, self._size, self._progress = http, batch, size, progress
@@ -126,26 +132,27 @@ class _Resumable:
         self._answer: Any = None
 
     def begin(self) -> bool:
-        """Find the upload of an earlier run, or make one; False: the service has no such uploads."""
+        """Resume the upload of an earlier run, or begin one; False: the service does not support
+        it.
+        """
         batch = self._batch
         self._known = in_thread(lambda: identity(batch.source))
         self._memory = in_thread(lambda: UploadMemory(self._http.url, batch.model, self._known))
-        left = in_thread(self._memory.load)
-        if left is not None and self._is_known(self._place(left)):
+        earlier_location = in_thread(self._memory.load)
+        if earlier_location is not None and self._is_known(self._place(earlier_location)):
             return True
-        self._http.send(
-            Ask("GET", path("models", batch.model))
-        )  # a wrong name is told now, not after hours
+        # An unknown model is an error now instead of after hours of uploading.
+        self._http.send(Ask("GET", path("models", batch.model)))
         try:
             self._create()
         except APIError as error:
-            if error.status in (404, 405):  # an older service
+            if error.status in (404, 405):  # an older service without resumable uploads
                 return False
             raise
         return True
 
     def run(self) -> Any:
-        """Send what is missing, then submit."""
+        """Send the missing bytes, then submit."""
         if self._answer is not None:
             return self._answer
         while True:
@@ -159,13 +166,16 @@ class _Resumable:
                 return self._submit()
             except APIError as error:
                 if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
-                    self._give_up()  # with another recipe or name it would be refused again
+                    # It would be refused again with any other recipe or name.
+                    self._give_up()
                 if error.status != 404 or "upl_" not in error.detail:
                     raise
-                self._create()  # expired between the last piece and the submit
+                self._create()  # It expired between the last piece and the submission.
 
     def _require_unchanged(self) -> None:
-        """Raises ConfigError where a file was changed while it was sent: its pieces are of two files."""
+        """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
+        together.
+        """
         if isinstance(self._batch.source, FileSource) and self._known != in_thread(
             self._batch.source.identity
         ):
@@ -175,18 +185,18 @@ class _Resumable:
             )
 
     def _give_up(self) -> None:
-        """Nobody will want these bytes again: they need not fill the owner's quota until they expire."""
+        """Delete an upload that will not be used, so that it does not fill the owner's quota."""
         in_thread(self._memory.forget)
         with contextlib.suppress(PerennialError):
             self._http.send(Ask("DELETE", self._location, headers=TUS))
 
     def _is_known(self, location: str) -> bool:
-        """Whether the service has the upload of an earlier run, or has made a task of it."""
+        """Return True if the service has the upload of an earlier run, or has made a task of it."""
         self._location = location
         if self._offset(self._http) is not None:
             return True
         try:
-            self._answer = self._submit()  # the same request again: it answers as it did then
+            self._answer = self._submit()  # A repeated request gets the same response as before.
         except APIError as error:
             if error.status in GONE:
                 return False
@@ -200,29 +210,29 @@ class _Resumable:
                 f"The service has lost {MOST_CREATED} uploads of this batch, one after the other."
             )
         self._created += 1
-        answer = self._http.send(Ask("POST", UPLOADS, headers=headers))
-        self._location = self._place(answer.headers.get("Location", ""))
+        response = self._http.send(Ask("POST", UPLOADS, headers=headers))
+        self._location = self._place(response.headers.get("Location", ""))
         in_thread(lambda: self._memory.save(self._location))
 
     def _place(self, location: str) -> str:
-        """Return the path of an upload, which is one of this service. Raises BadAnswer."""
+        """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
         return same_origin(location, self._http.url, f"{UPLOADS}/")
 
     def _details(self) -> str:
-        """What a person sees of the upload in a list: the file's name, or what the batch is called."""
+        """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""
         file = getattr(self._batch.source, "path", None)
-        called = f"{self._batch.query.get('name') or self._batch.model}.tar" if file is None else file.name
-        return f"filename {base64.b64encode(called.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
+        name = f"{self._batch.query.get('name') or self._batch.model}.tar" if file is None else file.name
+        return f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
 
     def _offset(self, http: Http) -> int | None:
-        """How many bytes the service has; None: it does not know the upload (any more)."""
+        """Return the number of bytes that the service has; None: it does not know the upload."""
         try:
-            answer = http.send(Ask("HEAD", self._location, headers=TUS))
+            response = http.send(Ask("HEAD", self._location, headers=TUS))
         except APIError as error:
             if error.status in GONE:
                 return None
             raise
-        return self._offset_in(answer)
+        return self._offset_in(response)
 
     def _offset_in(self, answer: Answer) -> int:
         offset = header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
@@ -231,7 +241,9 @@ class _Resumable:
         return offset
 
     def _send(self) -> None:
-        """All pieces, from where the service is; after a cut it is asked where that is."""
+        """Send all pieces from the service's offset on; after an interruption, ask for the offset
+        again.
+        """
         failures, reached_before, once = 0, 0, self._http.once()
         while True:
             try:
@@ -240,12 +252,13 @@ class _Resumable:
                     self._create()
                     reached_before = 0
                     continue
-                if offset > reached_before:  # however short a piece was cut: it is going on
+                # The upload advances, however early a piece was cut off.
+                if offset > reached_before:
                     failures, reached_before = 0, offset
                 for reached in self._pieces(once, offset):
-                    if (
-                        reached > reached_before
-                    ):  # else a service that forgets would be sent the same for ever
+                    # Count only progress: a service that forgets bytes would otherwise receive them
+                    # without end.
+                    if reached > reached_before:
                         failures, reached_before = 0, reached
                     if self._progress is not None:
                         self._progress(reached, self._size)
@@ -258,14 +271,14 @@ class _Resumable:
                 sleep(pause)
 
     def _pause_s(self, error: PerennialError, failures: int) -> float | None:
-        """Seconds until it goes on after a failure; None: it does not."""
+        """Return the seconds to wait after a failure, or None to give up."""
         retries = self._http.retries.for_transfers()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
         return retries.pause_s(error, failures, is_replayable=True)
 
     def _pieces(self, http: Http, offset: int) -> Iterator[int]:
-        """Send piece after piece and tell what is reached."""
+        """Send piece after piece and yield the offset reached."""
         pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
             headers = {
@@ -291,24 +304,24 @@ class _Resumable:
         if "name" in batch.query:
             body["name"] = batch.query["name"]
         query = {key: value for key, value in batch.query.items() if key != "name"}
-        # Of another run that says the same, too: it gets the answer of the first.
-        said = json.dumps([self._location, body, query], sort_keys=True)
-        headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, said))}
+        # The same key in every run that submits the same: it gets the response of the first.
+        request_text = json.dumps([self._location, body, query], sort_keys=True)
+        headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, request_text))}
         where = path("models", batch.model, "tasks")
         ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
-        found = (self._http.send(ask)).json()
+        response = (self._http.send(ask)).json()
         if "validate" not in query:
             in_thread(self._memory.forget)
-        return found
+        return response
 
 
 def in_pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in pieces of `size`, the last one shorter."""
-    held = bytearray()
+    """Yield the same bytes in pieces of `size` bytes, the last one shorter."""
+    buffer = bytearray()
     for chunk in chunks:
-        held += chunk
-        while len(held) >= size:
-            yield bytes(held[:size])
-            del held[:size]
-    if held:
-        yield bytes(held)
+        buffer += chunk
+        while len(buffer) >= size:
+            yield bytes(buffer[:size])
+            del buffer[:size]
+    if buffer:
+        yield bytes(buffer)

@@ -1,4 +1,6 @@
-"""How this client waits, and does what takes long without the network. `_async/waiting.py` is written by hand too."""
+"""Sleeping, timeouts and threads of this client. `_async/waiting.py` is its hand-written
+counterpart.
+"""
 
 import ssl
 import threading
@@ -12,26 +14,26 @@ import httpx2
 
 T = TypeVar("T")
 _deadline = threading.local()
-"""`until`: when what this thread waits for must have come, by the monotonic clock."""
+"""`until`: deadline of this thread's reads on the monotonic clock, or None."""
 
 
 def sleep(seconds: float) -> None:
-    """Let time pass."""
+    """Sleep for a number of seconds."""
     time.sleep(seconds)
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Do it, here."""
+    """Run the work in this thread and return its result."""
     return work()
 
 
 def from_thread(items: Iterator[T]) -> Iterator[T]:
-    """The same items, made here."""
+    """Return the same iterator; its items are computed in this thread."""
     return items
 
 
 def new_client() -> httpx2.Client:
-    """Make the connection to a service, whose reads keep to `within`."""
+    """Return a new httpx2 client for the connection to a service, whose reads respect `within`."""
     client = httpx2.Client()
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx2.HTTPTransport):
@@ -42,9 +44,9 @@ def new_client() -> httpx2.Client:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Bound all that is waited for inside, however many bytes come meanwhile.
+    """Limit the time that the block waits, even if bytes keep arriving.
 
-    A read has a timeout of its own, which a server that sends a byte now and then never reaches.
+    The timeout of a single read never expires if a server sends a byte now and then.
 
     Raises:
         ReadTimeout: it took longer.
@@ -57,7 +59,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Opens connections as another one does; their reads end at the deadline of the thread."""
+    """A network backend whose connections' reads end at the thread's deadline."""
 
     def __init__(self, backend: httpcore2.NetworkBackend) -> None:
         self._backend = backend
@@ -80,10 +82,10 @@ class _Stream(httpcore2.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         until = getattr(_deadline, "until", None)
         if until is not None:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining_s = until - time.monotonic()
+            if remaining_s <= 0:
                 raise httpcore2.ReadTimeout("the answer comes too slowly")
-            timeout = left if timeout is None else min(left, timeout)
+            timeout = remaining_s if timeout is None else min(remaining_s, timeout)
         return self._stream.read(max_bytes, timeout)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""keys: list, create, revoke; audit; usage."""
+"""Commands for accounts: keys (list, create, revoke), audit, usage."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from perennial.text import one_line
 
 @click.group("keys", cls=Commands)
 def keys() -> None:
-    """Make, list and revoke access keys; wants an admin's key."""
+    """Create, list and revoke access keys; requires an admin key."""
 
 
 @command("list", keys, columns=("key", "name", "owner", "scope", "valid until"))
 def list_keys(shell: Shell) -> None:
-    """All keys, without their secrets."""
-    found = list(shell.client().keys.list())
-    rows = [(one.id, one.name, one.owner, _may(one), _until(one)) for one in found]
-    shell.rows(found, rows, "No key.")
+    """List all keys, without their secrets."""
+    key_list = list(shell.client().keys.list())
+    rows = [(one.id, one.name, one.owner, _may(one), _until(one)) for one in key_list]
+    shell.rows(key_list, rows, "No key.")
 
 
 def _may(key: Any) -> str:
-    """Its scope, and what a key of scope predict asks."""
-    bound = getattr(key, "bound", None)  # an older service names none
+    """Return a key's scope, and the limits of a key of scope predict."""
+    bound = getattr(key, "bound", None)  # an older service does not send it
     if bound is None:
         return str(key.scope)
     return f"{key.scope} {bound.model}/{bound.alias}, {bound.images_today} of {bound.images_per_day} images today"
@@ -64,26 +64,26 @@ def _until(key: Any) -> str:
 @click.option("--requests-per-s", type=float, metavar="N", help="Of scope predict; default 5.")
 @click.option("--images-per-day", type=int, metavar="N", help="Of scope predict; default 1000.")
 def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
-    """Make a key. Its secret is on standard output, this once."""
-    found = shell.client().keys.create(name, expires_at=expires, **wanted)
+    """Create a key. Its secret is printed once, on standard output."""
+    new_key = shell.client().keys.create(name, expires_at=expires, **wanted)
 
     def show() -> None:
-        complain(f"Key {found.id} of {found.owner} ({_may(found)}). The secret is shown this once:")
-        say(found.secret)
+        complain(f"Key {new_key.id} of {new_key.owner} ({_may(new_key)}). The secret is shown this once:")
+        say(new_key.secret)
 
-    shell.answer(found, show)
+    shell.answer(new_key, show)
 
 
 @command("revoke", keys)
 @click.argument("key", metavar="KEY|NAME")
 def revoke(shell: Shell, key: str) -> None:
-    """End a key's validity. KEY is its id; a NAME must be that of one valid key alone."""
+    """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.client()
     valid = (one for one in client.keys.list() if not one.revoked_at)
-    found = find_id(key, "key", "key_", valid, lambda one: one.name)
-    client.keys.delete(found)
-    named = "" if found == key else f" ({key})"
-    shell.answer({"revoked": found}, lambda: say(one_line(f"Key {found}{named} is revoked.")))
+    key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
+    client.keys.delete(key_id)
+    named = "" if key_id == key else f" ({key})"
+    shell.answer({"revoked": key_id}, lambda: say(one_line(f"Key {key_id}{named} is revoked.")))
 
 
 @command("audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what.")
@@ -97,7 +97,7 @@ def revoke(shell: Shell, key: str) -> None:
     "--limit", "-n", type=click.IntRange(1), default=100, show_default=True, help="How many at most."
 )
 def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
-    """Who changed what; with --json a line for each change. Wants an admin's key."""
+    """Show who changed what; with --json one line per change. Requires an admin key."""
     changes = islice(shell.client().audit.list(order="desc" if newest else None, **wanted), limit)
     if shell.is_json:
         for one in changes:
@@ -110,14 +110,14 @@ def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
 @command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
 def usage(shell: Shell, by: str) -> None:
-    """Bytes and jobs, by model or owner. Wants an admin's key."""
+    """Show bytes and jobs, by model or owner. Requires an admin key."""
     client = shell.client()
-    found: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
-    rows = [(of.name if by == "model" else of.owner, of.tasks, of.versions, size(_all(of))) for of in found]
-    shell.rows(found, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
+    items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
+    rows = [(of.name if by == "model" else of.owner, of.tasks, of.versions, size(_all(of))) for of in items]
+    shell.rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
 
 
 def _all(usage: Any) -> int:
-    """Bytes in all: the total where the service names it, else the sum."""
+    """Return the total bytes: the service's total if it sends one, else the sum."""
     counts = {name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)}
     return int(counts.get("total", counts.get("all", sum(counts.values()))))

@@ -1,4 +1,4 @@
-"""promote, rollback, follow."""
+"""Commands for aliases: promote, rollback, follow."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 @REASON
 @click.option("--alias", default="production", show_default=True, help="Which name to put on it.")
 def promote(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
-    """Put production on a version; one that is held needs a --reason."""
+    """Move production to a version; a held version requires a --reason."""
     client = shell.client()
     with _known_version(client, model, version):
-        found = client.aliases.set(model, alias, version, reason=reason)
-    shell.answer(found, lambda: _moved(model, found))
+        moved_alias = client.aliases.set(model, alias, version, reason=reason)
+    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
 
 
 @command("rollback", short_help="Put production back.")
@@ -40,24 +40,26 @@ def promote(shell: Shell, model: str, version: int, reason: str | None, alias: s
 @REASON
 @click.option("--alias", default="production", show_default=True)
 def rollback(shell: Shell, model: str, version: int | None, reason: str | None, alias: str) -> None:
-    """Put production back, and say what it does not know now. It stays there until you promote, or `follow`."""
+    """Move production back, and show what it no longer knows. It stays there until you promote or
+    `follow`.
+    """
     client = shell.client()
     with _known_version(client, model, version):
-        found = client.aliases.rollback(model, version, alias=alias, reason=reason)
-    shell.answer(found, lambda: _moved(model, found))
+        moved_alias = client.aliases.rollback(model, version, alias=alias, reason=reason)
+    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
 
 
 @command("follow", short_help="Let production follow the line again.")
 @click.argument("model")
 def follow(shell: Shell, model: str) -> None:
-    """Let production follow the line again after a rollback."""
-    found = shell.client().aliases.follow(model)
-    shell.answer(found, lambda: _moved(model, found))
+    """Let production follow the lineage again after a rollback."""
+    moved_alias = shell.client().aliases.follow(model)
+    shell.answer(moved_alias, lambda: _moved(model, moved_alias))
 
 
 @contextmanager
 def _known_version(client: Perennial, model: str, version: int | None) -> Iterator[None]:
-    """Let a version that does not exist be one that is not found: the service calls the request wrong."""
+    """Report a missing version as not found, although the service reports an invalid request."""
     try:
         yield
     except Invalid:

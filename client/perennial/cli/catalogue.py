@@ -1,4 +1,4 @@
-"""methods; bases: upload, show, architectures."""
+"""Commands for the catalogue: methods; bases (upload, list, show, rm, architectures)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from perennial.types import Base, Method
 )
 @click.argument("name", required=False)
 def methods(shell: Shell, name: str | None) -> None:
-    """Continual-learning methods; with NAME one of them, with its hyper-parameters."""
+    """List continual-learning methods; with NAME show one with its hyper-parameters."""
     client = shell.client()
     if name is not None:
         one = client.methods.retrieve(name)
         shell.answer(one, lambda: _show(one))
         return
-    found = client.methods.list()
-    rows = [(of.name, ", ".join(of.scenarios), of.description) for of in found.items]
-    shell.rows(found.items, rows, "No method.")
+    method_list = client.methods.list()
+    rows = [(of.name, ", ".join(of.scenarios), of.description) for of in method_list.items]
+    shell.rows(method_list.items, rows, "No method.")
 
 
 def _show(method: Method) -> None:
@@ -67,19 +67,19 @@ def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
 
 @command("list", bases, columns=("base", "architecture", "bytes", "models"))
 def list_bases(shell: Shell) -> None:
-    """Uploaded weights, and the models that began with each."""
-    found = list(shell.client().bases.list())
+    """List uploaded weights, and the models that started from each."""
+    base_list = list(shell.client().bases.list())
     rows = [
         (of.id, of.architecture.name, size(of.bytes), ", ".join(one.name for one in of.models))
-        for of in found
+        for of in base_list
     ]
-    shell.rows(found, rows, "No base was uploaded.")
+    shell.rows(base_list, rows, "No base was uploaded.")
 
 
 @command("rm", bases)
 @click.argument("base")
 def rm(shell: Shell, base: str) -> None:
-    """Remove weights that no model began with."""
+    """Delete weights that no model started from."""
     shell.client().bases.delete(base)
     shell.answer({"deleted": base}, lambda: say(f"Base {base} is removed."))
 
@@ -87,17 +87,17 @@ def rm(shell: Shell, base: str) -> None:
 @command("show", bases)
 @click.argument("base")
 def show(shell: Shell, base: str) -> None:
-    """One base, by its id."""
-    found = shell.client().bases.retrieve(base)
-    shell.answer(found, lambda: _base(found))
+    """Show one base, by its id."""
+    base_details = shell.client().bases.retrieve(base)
+    shell.answer(base_details, lambda: _base(base_details))
 
 
 @command("architectures", bases, columns=("architecture", "family", "pixels from", "description"))
 def architectures(shell: Shell) -> None:
-    """Networks that models can have."""
-    found = list(shell.client().architectures.list())
-    rows = [(of.name, of.family, of.min_size, of.description) for of in found]
-    shell.rows(found, rows, "None.")
+    """List network architectures for models."""
+    architecture_list = list(shell.client().architectures.list())
+    rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]
+    shell.rows(architecture_list, rows, "None.")
 
 
 def _base(base: Base) -> None:

@@ -1,4 +1,6 @@
-"""Options of every command: --json, --jq, --profile, --url, those of listings; and how a command gets its client."""
+"""Common options of commands (--json, --jq, --profile, --url, listings), and the client of a
+command.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 @dataclass(frozen=True)
 class Shell:
-    """How a command was called."""
+    """The call of a command: output options, and the service to use."""
 
     is_json: bool
     profile: str | None
@@ -32,7 +34,7 @@ class Shell:
     columns: tuple[str, ...] = ()
 
     def client(self) -> Perennial:
-        """The client for this call.
+        """Return a client for this call.
 
         Raises:
             ConfigError: see `perennial.config`.
@@ -42,7 +44,7 @@ class Shell:
         return Perennial(base_url=self.url, profile=self.profile)
 
     def answer(self, value: Any, show: Callable[[], None]) -> None:
-        """One document with --json, else what `show` prints."""
+        """Print one JSON document with --json, else call `show`."""
         if self.is_json:
             document(value)
         else:
@@ -55,19 +57,19 @@ class Shell:
         empty: str,
         columns: Sequence[str] | None = None,
     ) -> None:
-        """One document with --json, else rows in the form that was asked for.
+        """Print one JSON document with --json, else rows in the requested form.
 
         Args:
-            empty: what a person is told where there are none.
+            empty: message if there are no rows.
             columns: headings; None: those that the command was declared with.
 
         Raises:
-            UsageError: a column was asked for that is none of them.
+            UsageError: a requested column does not exist.
         """
         self.answer(value, lambda: self.form.write(columns or self.columns, rows, empty))
 
     def stream(self, value: Any, show: Callable[[], None]) -> None:
-        """One line of several."""
+        """Print one of several results: a line of JSON with --json, else call `show`."""
         if self.is_json:
             line(value)
         else:
@@ -75,7 +77,7 @@ class Shell:
 
 
 DYNAMIC = None
-"""Columns that are known with the answer."""
+"""Marks columns that depend on the response."""
 _NO_LISTING: tuple[str, ...] = ()
 
 
@@ -89,8 +91,8 @@ def command(
     """Make a function a command; its first argument is the `Shell`.
 
     Args:
-        columns: headings of the rows that it prints, which `Shell.rows` takes; `DYNAMIC`: they depend on the answer.
-            Left out, it prints no rows.
+        columns: headings of the rows for `Shell.rows`; `DYNAMIC`: they depend on the response;
+            omitted: the command prints no rows.
     """
     has_rows = columns != _NO_LISTING
 
@@ -103,8 +105,8 @@ def command(
                 return work(Shell(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
-        made = decorate(run)
-        made.params += [
+        new_command = decorate(run)
+        new_command.params += [
             *(listing.options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),
             click.Option(
@@ -114,14 +116,14 @@ def command(
             click.Option(["--url"], metavar="URL", help="Address of the service."),
         ]
         if group is not None:
-            group.add_command(made)
-        return made
+            group.add_command(new_command)
+        return new_command
 
     return make
 
 
 def _through(expression: str | None) -> AbstractContextManager[None]:
-    """Send JSON through jq where that is asked for."""
+    """Return a context that filters JSON through jq if an expression is given."""
     if expression is None:
         return nullcontext()
     from perennial.cli.jq import filtered
@@ -130,14 +132,14 @@ def _through(expression: str | None) -> AbstractContextManager[None]:
 
 
 def json_value(text: str) -> Any:
-    """What an option says in JSON, or in @FILE that holds it."""
+    """Return the value of an option in JSON, or of @FILE that contains JSON."""
     try:
         return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
     except OSError as error:
         raise click.BadParameter(f"{text[1:]}: {error.strerror}.") from error
     except ValueError as error:
-        said = f"{text[:60]!r} is not JSON ({error})."
-        raise click.BadParameter(f"{said} Write it such as '{{\"epochs\": 5}}'.") from error
+        message = f"{text[:60]!r} is not JSON ({error})."
+        raise click.BadParameter(f"{message} Write it such as '{{\"epochs\": 5}}'.") from error
 
 
 RECIPE = click.option(

@@ -1,4 +1,4 @@
-"""compare: two versions on the same images."""
+"""The command compare: two versions on the same images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perennial.cli.output import complain, is_terminal, line, say, table
 from perennial.types import Compare
 
 CLASSES = 20
-"""Classes in a table on a terminal."""
+"""Maximum number of classes in a table on a terminal."""
 KINDS = ("negative", "positive", "both_wrong")
 
 
@@ -24,17 +24,17 @@ KINDS = ("negative", "positive", "both_wrong")
 def compare(
     shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
 ) -> None:
-    """Version B beside version A on the same held-out images; each is a number or alias.
+    """Compare version B with version A on the same held-out images; each is a number or alias.
 
-    Negative flips are images that A gets right and B wrong.
+    Negative flips are images that A predicts correctly and B incorrectly.
     """
     if kind is not None:
         _images(shell, model, a, b, task, kind, label)
         return
     if label is not None:
         raise click.UsageError("--class is for --images.")
-    found = shell.client().versions.compare(model, a, b, task=task)
-    shell.answer(found, lambda: _show(shell, found))
+    comparison = shell.client().versions.compare(model, a, b, task=task)
+    shell.answer(comparison, lambda: _show(shell, comparison))
 
 
 def _show(shell: Shell, found: Compare) -> None:
@@ -62,8 +62,8 @@ def _show(shell: Shell, found: Compare) -> None:
         table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
         if len(changed) > CLASSES:
             complain(f"And {len(changed) - CLASSES} more classes; --json has all.")
-    for other in found.left_out:
-        complain(f"Left out: task {other.task}. {other.detail}")
+    for left_task in found.left_out:
+        complain(f"Left out: task {left_task.task}. {left_task.detail}")
     for one in found.recipe:
         say(f"recipe.{one.path}: {one.a} → {one.b}")
 
@@ -80,9 +80,9 @@ def _tasks(found: Compare) -> list[tuple[int | float | None, ...]]:
 
 
 def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None) -> None:
-    found = shell.client().versions.compare_images(model, a, b, kind=kind, task=task, label=label)
+    image_pages = shell.client().versions.compare_images(model, a, b, kind=kind, task=task, label=label)
     if shell.is_json:
-        for one in found:
+        for one in image_pages:
             line(one)
         return
     columns = ("task", "image", "class", "a says", "a sure", "b says", "b sure", "picture")
@@ -91,6 +91,6 @@ def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: st
             *(one.task, one.index, one.label, one.a.label, one.a.probability),
             *(one.b.label, one.b.probability, one.image),
         )
-        for one in found
+        for one in image_pages
     )
     shell.rows(None, rows, "There is none.", columns)

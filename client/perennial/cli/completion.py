@@ -1,4 +1,4 @@
-"""completion: what a shell sources."""
+"""The command completion: a script for the shell to source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from perennial.cli.output import say
 @command("completion", short_help="Completion of commands for your shell.")
 @click.argument("shell_name", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: Shell, shell_name: str) -> None:
-    """Print what your shell needs to complete commands: `eval "$(perennial completion bash)"`."""
+    """Print the script that completes commands in your shell: `eval "$(perennial completion
+    bash)"`.
+    """
     from perennial.cli.main import cli
 
     kind = get_completion_class(shell_name)

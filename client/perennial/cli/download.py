@@ -1,4 +1,4 @@
-"""download: a verified zip, or the layout that Triton reads."""
+"""The command download: a verified zip, its files, or a model repository for Triton."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 
 
 
 class _Size(click.ParamType[int]):
-    """Bytes, as a number or with a unit."""
+    """Number of bytes, with an optional unit."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read a number with a unit."""
-        found = re.fullmatch(r"([1-9][0-9]{0,14}) ?([kmg]i?b|)", str(value).strip().lower())
-        if found is None:
+        """Parse a number with an optional unit."""
+        match = re.fullmatch(r"([1-9][0-9]{0,14}) ?([kmg]i?b|)", str(value).strip().lower())
+        if match is None:
             self.fail(f"{value!r} is no size: write it such as 500MB, 2GiB or 1000000", param, ctx)
-        return int(found[1]) * UNITS[found[2]]
+        return int(match[1]) * UNITS[match[2]]
 
 
 SIZE = _Size()
@@ -54,10 +54,10 @@ SIZE = _Size()
 def download(
     shell: Shell, model: str, version: str, output: str | None, form: str, layout: str, max_size: int | None
 ) -> None:
-    """Fetch a version and compare its sha256. A download that was cut off goes on when the command is repeated.
+    """Fetch a version and verify its sha256. Repeat the command to resume an interrupted download.
 
-    --layout files unpacks it; --layout triton writes MODEL/VERSION/model.onnx with its config.pbtxt and labels for
-    Triton Inference Server, and so takes the format onnx.
+    --layout files unpacks it; --layout triton writes MODEL/VERSION/model.onnx with its config.pbtxt
+    and labels for Triton Inference Server, and therefore uses the format onnx.
     """
     client = shell.client()
     number = _number(client.versions.retrieve(model, version).number, version)
@@ -66,34 +66,34 @@ def download(
     ending = "" if form == "safetensors" else f"-{form}"
     name = safe_filename(f"{model}-{number}{ending}.zip")
     target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
-    found = client.download(
+    downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
     )
-    path = found.path
+    path = downloaded.path
     if layout != "zip":
         try:
             lay = lay_out if layout == "triton" else _unpacked
-            path = lay(found.path, target.parent, model, number)
+            path = lay(downloaded.path, target.parent, model, number)
         finally:
-            found.path.unlink()
-    answer = {
+            downloaded.path.unlink()
+    result = {
         "model": model,
         "version": number,
         "path": str(path),
-        "bytes": found.bytes,
-        "sha256": found.sha256,
-        "verified": found.is_verified,
+        "bytes": downloaded.bytes,
+        "sha256": downloaded.sha256,
+        "verified": downloaded.is_verified,
     }
-    end = "verified." if found.is_verified else "not verified: the service sent no digest."
-    text = f"{path}: version {number} of {model}, {size(found.bytes)}, sha256 {found.sha256} {end}"
-    shell.answer(answer, lambda: say(text))
+    end = "verified." if downloaded.is_verified else "not verified: the service sent no digest."
+    text = f"{path}: version {number} of {model}, {size(downloaded.bytes)}, sha256 {downloaded.sha256} {end}"
+    shell.answer(result, lambda: say(text))
 
 
 def _number(value: object, wanted: str) -> int:
-    """Return the number of the version that the service names, which is the one that was asked for.
+    """Return the number of the version that the service returned.
 
     Raises:
-        BadAnswer: it is none, or another one.
+        BadAnswer: it is not a number, or not the requested version.
     """
     number = whole_number(value, "version")
     if wanted.isdecimal() and number != int(wanted):
@@ -102,7 +102,7 @@ def _number(value: object, wanted: str) -> int:
 
 
 def _unpacked(archive: Path, folder: Path, model: str, number: int) -> Path:
-    """Write the files of a download into a folder of their own."""
+    """Extract the files of a download into a folder of their own."""
     target = folder / safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
     with opened(archive) as package:

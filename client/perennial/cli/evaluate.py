@@ -1,4 +1,4 @@
-"""evaluate: a version on labelled images that it does not learn."""
+"""The command evaluate: a version's predictions for labelled images, without learning them."""
 
 from __future__ import annotations
 
@@ -23,58 +23,60 @@ from perennial.text import one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
-"""Of a two-sided 95 % interval."""
+"""Normal quantile of a two-sided 95 % interval."""
 PAIRS = 10
-"""Confused pairs on a terminal."""
+"""Maximum number of confused pairs on a terminal."""
 TABLES = {
     "classes": ("class", "images", "right", "accuracy", "said", "precision", "most often called"),
     "confusion": ("class", "called", "images"),
     "images": ("image", "class", "called", "sure"),
 }
-"""What can be listed, with its columns. `said`: how many images were called so."""
+"""Possible listings with their columns. `said`: number of images with this predicted label."""
 
 
 @dataclass
 class Score:
-    """What a version said of labelled images."""
+    """A version's predictions for labelled images."""
 
     version: int | None = None
     rows: list[tuple[str, str, str, float]] = field(default_factory=list)
-    """Name, label, answer and its probability, of each image that was answered."""
+    """Name, label, predicted label and its probability, for each usable image."""
     unusable: list[tuple[str, str]] = field(default_factory=list)
-    """Name of an image and why it could not be used."""
+    """Name of an image, and why it could not be used."""
 
     @property
     def right(self) -> int:
-        """Images that were called by their label."""
+        """Number of correctly predicted images."""
         return sum(label == called for _, label, called, _ in self.rows)
 
     def confusion(self) -> Counter[tuple[str, str]]:
-        """How often an image of a class was called by another one, by (class, called)."""
+        """Return the counts of incorrect predictions by (class, predicted class)."""
         return Counter((label, called) for _, label, called, _ in self.rows if label != called)
 
     def classes(self) -> Iterator[tuple[Cell, ...]]:
-        """Yield the cells of a class, for each label in order."""
+        """Yield the cells of the listing `classes`, for each label in order."""
         images = Counter(label for _, label, _, _ in self.rows)
-        said = Counter(called for _, _, called, _ in self.rows)
+        predicted = Counter(called for _, _, called, _ in self.rows)
         right = Counter(label for _, label, called, _ in self.rows if label == called)
         wrong = self.confusion()
         for label in sorted(images):
-            other = max(((n, called) for (of, called), n in wrong.items() if of == label), default=None)
-            precision = right[label] / said[label] if said[label] else None
-            called = None if other is None else f"{other[1]} ({other[0]})"
+            most_confused = max(
+                ((n, called) for (of, called), n in wrong.items() if of == label), default=None
+            )
+            precision = right[label] / predicted[label] if predicted[label] else None
+            called = None if most_confused is None else f"{most_confused[1]} ({most_confused[0]})"
             yield (
                 label,
                 images[label],
                 right[label],
                 right[label] / images[label],
-                said[label],
+                predicted[label],
                 precision,
                 called,
             )
 
     def document(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all results for JSON."""
         wrong = self.confusion()
         return {
             "version": self.version,
@@ -89,7 +91,7 @@ class Score:
 
 
 def interval(right: int, images: int) -> tuple[float, float] | None:
-    """Return the 95 % interval (Wilson) of a share of right answers; None without images."""
+    """Return the 95 % interval (Wilson) of a share of correct predictions; None without images."""
     if not images:
         return None
     share, square = right / images, Z95**2
@@ -115,10 +117,10 @@ def interval(right: int, images: int) -> tuple[float, float] | None:
 def evaluate(
     shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
 ) -> int:
-    """Ask a version of the labelled images in DIR, which are not learned: accuracy, confusion, each class.
+    """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
 
-    DIR is a folder of folders of images, one for each class, or another data set that `perennial submit` takes, but no
-    archive. Ends with 1 where an image could not be used; the others count.
+    DIR is a folder with one folder of images per class, or another data set that `perennial submit`
+    accepts, but not an archive. Exits with 1 if an image could not be used; the others count.
     """
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")
@@ -127,13 +129,13 @@ def evaluate(
     source = labelled(folder)
     with shown_listing(sys.stderr.isatty(), "asked") as show:
         for batch in batches(source):
-            answer = client.predict(
+            response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
-            if len(answer.predictions) != len(batch):
-                raise BadAnswer(f"The service answered {len(answer.predictions)} of {len(batch)} images.")
-            score.version = answer.version
-            for (name, label, _), one in zip(batch, answer.predictions, strict=True):
+            if len(response.predictions) != len(batch):
+                raise BadAnswer(f"The service answered {len(response.predictions)} of {len(batch)} images.")
+            score.version = response.version
+            for (name, label, _), one in zip(batch, response.predictions, strict=True):
                 if isinstance(one, Prediction):
                     score.rows.append((name, label, one.label, max(one.probabilities.values(), default=0.0)))
                 else:
@@ -171,14 +173,14 @@ def _show(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> N
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled images of a folder. `count`: how many there are."""
+    """Labelled images of a folder. `count`: number of images."""
 
     batch: TarBatch
     count: int
 
 
 def labelled(folder: Path) -> Labelled:
-    """Open a folder or data set. Raises ConfigError where it is none with labels."""
+    """Open a folder or data set. Raises ConfigError if it has no labelled images."""
     from perennial.pack import PackError, open_batch
 
     try:
@@ -191,17 +193,19 @@ def labelled(folder: Path) -> Labelled:
 
 
 def batches(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
-    """Yield as many images as go in one request: name, label and bytes of each. Raises ConfigError."""
-    found: list[tuple[str, str, bytes]] = []
-    held = 0
+    """Yield the images of one request at a time: name, label and bytes of each. Raises
+    ConfigError.
+    """
+    images: list[tuple[str, str, bytes]] = []
+    total_bytes = 0
     try:
         for one in source.batch.labelled():
-            if found and (len(found) == MOST_IMAGES or held + len(one[2]) > MOST_BYTES):
-                yield found
-                found, held = [], 0
-            found.append(one)
-            held += len(one[2])
-    except ValueError as error:  # a sentence for a person: a file changed, or cannot be read
+            if images and (len(images) == MOST_IMAGES or total_bytes + len(one[2]) > MOST_BYTES):
+                yield images
+                images, total_bytes = [], 0
+            images.append(one)
+            total_bytes += len(one[2])
+    except ValueError as error:  # The message is a sentence for a person: a file changed, or cannot be read.
         raise ConfigError(str(error)) from error
-    if found:
-        yield found
+    if images:
+        yield images

@@ -1,4 +1,4 @@
-"""Groups of commands: a name that is none gets the nearest ones suggested."""
+"""Groups of commands that suggest similar names for an unknown one."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ MEANT = {
     "update": ("set",),
     "upload": ("submit", "upload"),
 }
-"""Names that other programs have for the same."""
+"""Names of the same commands in other programs."""
 SHOWN = 3
 
 
 class Commands(click.Group):
-    """A group that suggests what may have been meant."""
+    """A group that suggests similar names for an unknown command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click. Raises UsageError with the nearest names for one that is none."""
+        """Resolve a command as click does. Raises UsageError with similar names for an
+        unknown one.
+        """
         name = args[0]
-        known = self.list_commands(ctx)
-        if ctx.resilient_parsing or name in known or name.startswith("-"):
+        names = self.list_commands(ctx)
+        if ctx.resilient_parsing or name in names or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        near = [one for one in MEANT.get(name.lower(), ()) if one in known]
-        near = near or get_close_matches(name.lower(), known, SHOWN)
-        said = f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?" if near else ""
-        raise click.UsageError(f"There is no command {name!r}.{said}", ctx)
+        near = [one for one in MEANT.get(name.lower(), ()) if one in names]
+        near = near or get_close_matches(name.lower(), names, SHOWN)
+        suggestion = (
+            f" Did you mean {' or '.join(f'`{ctx.command_path} {one}`' for one in near)}?" if near else ""
+        )
+        raise click.UsageError(f"There is no command {name!r}.{suggestion}", ctx)

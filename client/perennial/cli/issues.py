@@ -1,4 +1,4 @@
-"""issues: images of a batch whose label or likeness a person should look at."""
+"""The command issues: images of a batch whose label or similarity a person should check."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ Row = tuple[Cell, ...]
 @click.argument("task", type=int)
 @click.option("--kind", type=click.Choice(KINDS), help="Only those.")
 def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
-    """Images of a batch to look at, a row each, as far as the service lists them.
+    """List images of a batch to check, one per row, as far as the service lists them.
 
-    suspect: its label looks wrong; `suggested` is `score` times as probable. near_duplicate: it looks the same as
-    another one (`like`), in the batch or in an earlier task. duplicate, conflict: its bytes are those of another one,
-    of the same class or of another. rejected: it could not be used, and `where` says why.
+    suspect: its label looks wrong; `suggested` is `score` times as probable. near_duplicate: it
+    looks the same as another one (`like`), in the batch or in an earlier task. duplicate, conflict:
+    it has the same bytes as another one, of the same class or of another. rejected: it could not be
+    used, and `where` says why.
     """
-    found = shell.client().tasks.retrieve(model, task)
-    rows = [row for row in rows_of(found) if kind in (None, row[0])]
+    batch = shell.client().tasks.retrieve(model, task)
+    rows = [row for row in rows_of(batch) if kind in (None, row[0])]
     items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
     shell.rows(items, rows, "Nothing of this batch is to be looked at.")
-    for name, listed, count in counts_of(found):
+    for name, listed, count in counts_of(batch):
         if kind in (None, name) and listed < count:
             complain(f"{name}: {listed:,} of {count:,} are listed.")
 
 
 def rows_of(task: Task) -> Iterator[Row]:
-    """Yield the cells of `COLUMNS` of what was found in a batch, by kind."""
+    """Yield the cells of `COLUMNS` for the findings in a batch, by kind."""
     report = task.report
     if report.data is not None:
         for one in report.data.suspects or []:
@@ -55,8 +56,8 @@ def rows_of(task: Task) -> Iterator[Row]:
     for copy in report.duplicate_paths or []:
         yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
     for conflict in report.conflicts or []:
-        first, *others = zip(conflict.paths, conflict.labels, strict=False)
-        for path, label in others:
+        first, *further_paths = zip(conflict.paths, conflict.labels, strict=False)
+        for path, label in further_paths:
             yield ("conflict", path, label, first[1], None, first[0], "batch")
     for file in report.rejected or []:
         yield ("rejected", file.path, None, None, None, None, file.reason)
@@ -68,7 +69,7 @@ def _alike(pairs: list[NearPair], where: str) -> Iterator[Row]:
 
 
 def counts_of(task: Task) -> Iterator[tuple[str, int, int]]:
-    """Yield, for each list of the service, its kind, how long it is, and how many there are."""
+    """Yield, for each list of the service, its kind, its length, and the total count."""
     report, data = task.report, task.report.data
     if data is not None:
         yield "suspect", len(data.suspects or []), data.suspects_count or 0
@@ -76,8 +77,8 @@ def counts_of(task: Task) -> Iterator[tuple[str, int, int]]:
         if near is not None:
             for one in (near.within, near.held_out):
                 yield "near_duplicate", len(one.examples), one.count
-            for other in near.earlier:
-                yield "near_duplicate", len(other.examples), other.count
+            for earlier in near.earlier:
+                yield "near_duplicate", len(earlier.examples), earlier.count
     yield "duplicate", len(report.duplicate_paths or []), report.duplicates or 0
     yield "conflict", len(report.conflicts or []), report.conflicts_count or 0
     yield "rejected", len(report.rejected or []), report.rejected_count or 0

@@ -1,4 +1,4 @@
-"""--jq: JSON passes the program jq on its way out."""
+"""The option --jq: filter JSON output through the program jq."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from perennial.cli.output import json_to, write_lines
 from perennial.text import one_line
 
 COMPILED = 3
-"""Exit status of jq for an expression that is none."""
+"""Exit status of jq for an invalid expression."""
 
 
 @contextmanager
 def filtered(expression: str) -> Iterator[None]:
-    """Send the JSON of a command through `jq --raw-output EXPRESSION`; what comes out is printed line by line.
+    """Send the JSON of a command through `jq --raw-output EXPRESSION`, and print its output by
+    line.
 
     Raises:
-        UsageError: there is no jq on this machine, or the expression is none.
-        ClickException: jq found that the expression does not fit the answer.
+        UsageError: jq is not installed, or the expression is invalid.
+        ClickException: the expression does not fit the response.
     """
     program = shutil.which("jq")
     if program is None:
@@ -40,10 +41,10 @@ def filtered(expression: str) -> Iterator[None]:
         errors="replace",
     ) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        told: list[str] = []
+        error_lines: list[str] = []
         readers = [
             threading.Thread(target=write_lines, args=(process.stdout,), daemon=True),
-            threading.Thread(target=told.extend, args=(process.stderr,), daemon=True),
+            threading.Thread(target=error_lines.extend, args=(process.stderr,), daemon=True),
         ]
         for reader in readers:
             reader.start()
@@ -56,13 +57,13 @@ def filtered(expression: str) -> Iterator[None]:
                 reader.join()
             status = process.wait()
         if status:
-            said = one_line(" ".join(told).strip()) or f"it ended with {status}"
+            reason = one_line(" ".join(error_lines).strip()) or f"it ended with {status}"
             kind = click.UsageError if status == COMPILED else click.ClickException
-            raise kind(f"--jq {expression!r}: {said}")
+            raise kind(f"--jq {expression!r}: {reason}")
 
 
 def _send(stdin: IO[str] | None, text: str) -> None:
-    """Pass a document on; one who has ended says why in its status."""
+    """Send a document to jq; if jq has ended, its exit status says why."""
     assert stdin is not None
     with suppress(BrokenPipeError):
         stdin.write(text + "\n")

@@ -1,4 +1,6 @@
-"""Forms of a listing: --columns, --csv, -q and --headers, the same for every command that prints rows."""
+"""Output options of listings: --columns, --csv, -q and --headers, for every command that prints
+rows.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ HEADERS = "Headings or none; default: on a terminal and with --csv, and not else
 
 @dataclass(frozen=True)
 class Form:
-    """What was said of how rows are printed.
+    """The form in which rows are printed.
 
     Attributes:
-        columns: those to print, in this order, as they were typed; None: all.
-        has_headers: None: as it is usual for where the rows go.
+        columns: names of the columns to print, in this order, as typed; None: all.
+        has_headers: None: the default for the destination.
     """
 
     columns: tuple[str, ...] | None = None
@@ -32,14 +34,14 @@ class Form:
         """Print rows.
 
         Args:
-            columns: their headings, all of them.
-            empty: what a person is told where there are none.
+            columns: all headings.
+            empty: message if there are no rows.
 
         Raises:
-            UsageError: one of the columns that were asked for is none of them.
+            UsageError: a requested column does not exist.
         """
-        wanted = self.chosen(columns)
-        headings, cells = [columns[one] for one in wanted], ([row[one] for one in wanted] for row in rows)
+        indices = self.chosen(columns)
+        headings, cells = [columns[one] for one in indices], ([row[one] for one in indices] for row in rows)
         if self.is_csv:
             for row in self._with_headings(headings, cells, is_usual=True):
                 csv_row(row)
@@ -57,7 +59,7 @@ class Form:
         yield from rows
 
     def chosen(self, columns: Sequence[str]) -> list[int]:
-        """Return the places of the columns that were asked for. Raises UsageError."""
+        """Return the indices of the requested columns. Raises UsageError if one does not exist."""
         if self.columns is None:
             return list(range(len(columns)))
         places = {_typed(name): place for place, name in enumerate(columns)}
@@ -68,7 +70,7 @@ class Form:
 
 
 def _typed(name: str) -> str:
-    """A heading as one may type it: `last job`, `last-job` or `last_job`."""
+    """Normalize a heading: `last job`, `last-job` and `last_job` are the same."""
     return name.strip().casefold().replace(" ", "-").replace("_", "-")
 
 
@@ -76,11 +78,11 @@ def options(columns: Sequence[str]) -> list[click.Option]:
     """Return the options of a listing.
 
     Args:
-        columns: those that are known before the service answers, for the help.
+        columns: columns known before the response, for the help.
     """
-    some = f" of {', '.join(columns)}" if columns else ""
+    column_list = f" of {', '.join(columns)}" if columns else ""
     return [
-        click.Option(["--columns"], metavar="A,B,…", help=f"Only these{some}; in this order."),
+        click.Option(["--columns"], metavar="A,B,…", help=f"Only these{column_list}; in this order."),
         click.Option(["--csv", "is_csv"], is_flag=True, help="Rows as CSV, with headings."),
         click.Option(["--quiet", "-q", "is_quiet"], is_flag=True, help=QUIET),
         click.Option(["--headers/--no-headers", "has_headers"], default=None, help=HEADERS),
@@ -88,22 +90,22 @@ def options(columns: Sequence[str]) -> list[click.Option]:
 
 
 NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
-"""Of the parameters that `options` adds."""
+"""Names of the parameters that `options` adds."""
 
 
 def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool) -> Form:
-    """Take the parameters of a listing out of those of a command.
+    """Remove the parameters of a listing from those of a command, and return them as a form.
 
     Args:
-        columns: all of the listing; None: they are known with the answer.
+        columns: all columns of the listing; None: they depend on the response.
 
     Raises:
-        UsageError: options that exclude each other, or a column that does not exist.
+        UsageError: options exclude each other, or a column does not exist.
     """
     typed, is_csv, is_quiet, has_headers = (values.pop(name) for name in NAMES)
     names = None if typed is None else tuple(name for name in typed.split(",") if name.strip())
-    found = Form(names, is_csv, is_quiet, has_headers)
-    said = [
+    form = Form(names, is_csv, is_quiet, has_headers)
+    given_options = [
         name
         for name, is_said in (
             ("--json", is_json),
@@ -112,12 +114,12 @@ def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: b
         )
         if is_said
     ]
-    if len(said) > 1:
-        raise click.UsageError(f"{said[0]} and {said[1]} exclude each other.")
+    if len(given_options) > 1:
+        raise click.UsageError(f"{given_options[0]} and {given_options[1]} exclude each other.")
     if is_json and names is not None:
         raise click.UsageError("--columns is of tables: with --json take --jq, such as --jq '.[].name'.")
     if names == ():
         raise click.UsageError("--columns names no column.")
     if columns is not None:
-        found.chosen(columns)
-    return found
+        form.chosen(columns)
+    return form

@@ -1,4 +1,4 @@
-"""login: the address of a service and a key to it, asked for and tried."""
+"""The command login: store a service's URL and a key after trying them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perennial import Perennial
 
 KEYS_PAGE = "/ui/admin/keys"
-"""Where an administrator makes keys in a browser."""
+"""Page where an administrator creates keys in a browser."""
 
 
 @command("login", short_help="Keep the address of a service and a key to it.")
@@ -30,11 +30,12 @@ KEYS_PAGE = "/ui/admin/keys"
     help="Open the page on which keys are made; default: where a key is asked for and there is a browser.",
 )
 def login(shell: Shell, key: str | None, browser: bool | None) -> None:
-    """Keep the address of a service and a key to it, after both were tried.
+    """Store the URL of a service and a key, after trying both.
 
-    The address is that of the service or of one of its pages, such as https://perennial.example.org/ui/models/birds;
-    on a terminal it is asked for. The key goes to the system's keyring where the package keyring is installed, else to
-    a file that you alone can read.
+    The URL is that of the service or of one of its pages, such as
+    https://perennial.example.org/ui/models/birds; on a terminal it is asked for. The key is stored
+    in the system's keyring if the package keyring is installed, else in a file that only you can
+    read.
     """
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE
     url = config.checked_url(shell.url or _asked_url(profile))
@@ -49,13 +50,15 @@ def login(shell: Shell, key: str | None, browser: bool | None) -> None:
         raise ConfigError("The key is empty. One begins with pk_; an administrator makes it.")
     owner, scope = _tried(url, key)
     where = config.store(profile, url, key)
-    kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    who = f" as {one_line(owner)} ({scope})" if owner else ""
-    shell.answer(kept, lambda: say(f"Logged in to {url}{who}; the key is in {where}."))
+    result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
+    identity = f" as {one_line(owner)} ({scope})" if owner else ""
+    shell.answer(result, lambda: say(f"Logged in to {url}{identity}; the key is in {where}."))
 
 
 def has_browser() -> bool:
-    """Whether a browser opens in a window of its own; one of text would take the terminal."""
+    """Return True if a graphical browser is available; a text browser would take over the
+    terminal.
+    """
     is_drawn = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
@@ -69,12 +72,12 @@ def has_browser() -> bool:
 
 
 def _asked_url(profile: str) -> str:
-    """The address that was kept or set, which a person confirms or replaces."""
+    """Return the stored or configured URL, which a person may confirm or replace."""
     stored = config.profiles().get(profile, {}).get("url")
-    known = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
+    default_url = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
     if not sys.stdin.isatty():
-        return known
-    return ask("Address of the service", "No address came. Say it with --url.", default=known)
+        return default_url
+    return ask("Address of the service", "No address came. Say it with --url.", default=default_url)
 
 
 def _asked_key(url: str) -> str:
@@ -88,18 +91,18 @@ def _asked_key(url: str) -> str:
 
 
 def _tried(url: str, key: str) -> tuple[str | None, str | None]:
-    """Return owner and scope of a key, as far as the service tells them.
+    """Return owner and scope of a key, as far as the service reports them.
 
     Raises:
-        Unauthorized: it is none of this service.
-        BadAnswer: there is no Perennial service.
+        Unauthorized: the service does not know the key.
+        BadAnswer: there is no Perennial service at this URL.
     """
     from perennial import Perennial
 
     try:
         with Perennial(key, base_url=url) as client:
             return _owner_of(client)
-    except Unauthorized as error:  # its own words say to log in
+    except Unauthorized as error:  # The service's own message says to log in.
         raise Unauthorized(
             error.status, {**error.problem, "detail": f"{url} does not know this key."}
         ) from error
@@ -113,16 +116,19 @@ def _owner_of(client: Perennial) -> tuple[str | None, str | None]:
     try:
         me = client.me()
         return me.owner, me.scope
-    except Forbidden as error:  # a key for figures alone, or for one alias of one model
-        if error.code != "not-allowed":  # a proxy's
+    # A key of scope scrape or predict has no access to it.
+    except Forbidden as error:
+        if error.code != "not-allowed":  # the response of a proxy
             raise
         return None, "predict" if "of scope predict" in str(error) else "scrape"
-    except NotFound:  # an older service: any answer shows that the key is good
+    except NotFound:  # an older service: any response shows that the key is valid
         try:
             next(iter(client.models.list()), None)
         except (NotFound, BadAnswer) as error:
-            said = f"No Perennial service answers at {client.connection.url}. Is the address right?"
+            message = f"No Perennial service answers at {client.connection.url}. Is the address right?"
             raise (
-                NotFound(error.status, {"detail": said}) if isinstance(error, APIError) else BadAnswer(said)
+                NotFound(error.status, {"detail": message})
+                if isinstance(error, APIError)
+                else BadAnswer(message)
             ) from error
         return None, None

@@ -1,6 +1,6 @@
-"""The command `perennial`: its subcommands, loaded when they are used, and how it ends.
+"""The command `perennial`: its subcommands, loaded on first use, and its exit status.
 
-`perennial.cli.exits` has the exit statuses.
+See `perennial.cli.exits` for the exit statuses.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from perennial.errors import PerennialError
 from perennial.words import by_commands
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Raised where an answer lacks what every answer has."""
+"""Exceptions raised when a response lacks required parts."""
 PLUGINS = "perennial.commands"
-"""Entry points by which the service's own package adds serve, worker, migrate …"""
+"""Entry point group through which the service's own package adds serve, worker, migrate …"""
 COMMANDS = {
     "login": ("login", "Keep the address of a service and a key to it."),
     "logout": ("session", "Forget them."),
@@ -57,23 +57,23 @@ COMMANDS = {
 
 
 class Perennial(Commands):
-    """Loads the module of a command when it is used, so that `perennial --help` is quick."""
+    """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *sorted(set(_plugins()) - set(COMMANDS))]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            found = getattr(
+            attribute = getattr(
                 import_module(f"perennial.cli.{COMMANDS[name][0]}"),
                 name.replace("open", "open_").replace("-", "_"),
             )
-            return found if isinstance(found, click.Command) else None
+            return attribute if isinstance(attribute, click.Command) else None
         plugin = _plugins().get(name)
         return None if plugin is None else plugin.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names with their sentences, without loading the modules."""
+        """Write names and descriptions without loading the modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         added = sorted(set(_plugins()) - set(COMMANDS))
@@ -81,7 +81,7 @@ class Perennial(Commands):
             with formatter.section("Commands of the service on this machine"):
                 rows = [(name, self.get_command(ctx, name)) for name in added]
                 formatter.write_dl(
-                    [(name, found.get_short_help_str() if found else "") for name, found in rows]
+                    [(name, command.get_short_help_str() if command else "") for name, command in rows]
                 )
 
 
@@ -96,14 +96,14 @@ def _plugins() -> dict[str, EntryPoint]:
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
-    """The root of all commands."""
+    """Root of all commands."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit status; errors are told on standard error."""
+    """Run a command line and return its exit status; errors are printed on standard error."""
     try:
-        found: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
-        return found if isinstance(found, int) else Exit.DONE
+        result: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
+        return result if isinstance(result, int) else Exit.DONE
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -132,18 +132,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _by_commands(line: str) -> str:
-    """A line of an error, with its indent; a command stays as it is."""
+    """Return a line of an error with requests replaced by commands; commands stay unchanged."""
     if line.lstrip().startswith("perennial "):
         return line
     return line[: len(line) - len(line.lstrip())] + by_commands(line)
 
 
 def _tell_notes(error: BaseException) -> None:
-    """What was added to an error on its way: what a person may do now."""
+    """Print the notes of an error, which say what a person may do."""
     for note in getattr(error, "__notes__", ()):
         complain(note)
 
 
 def main() -> NoReturn:
-    """The script `perennial`."""
+    """Entry point of the script `perennial`."""
     sys.exit(run())

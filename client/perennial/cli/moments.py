@@ -1,4 +1,4 @@
-"""Moments as people type them: a date, a time, or so long from now or ago."""
+"""Dates and times as people type them: a date, a time, or a duration from now."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 class Moment(click.ParamType[str]):
-    """A moment, as the service reads it.
+    """A parameter type for a date or time.
 
     Args:
-        is_past: a length such as 30d is so long ago, and a date its beginning; else from now on, and its end.
+        is_past: True: a duration such as 30d lies in the past, and a date means its beginning.
+            False: it lies in the future, and a date means its end.
     """
 
     name = "moment"
@@ -30,14 +31,14 @@ class Moment(click.ParamType[str]):
         length = _LENGTH.fullmatch(text)
         try:
             if length is not None:
-                away = timedelta(**{_UNITS[length[2]]: int(length[1])})
-                found = datetime.now(UTC) + (-away if self._is_past else away)
+                duration = timedelta(**{_UNITS[length[2]]: int(length[1])})
+                moment = datetime.now(UTC) + (-duration if self._is_past else duration)
             elif len(text) == len("2027-01-31"):
-                found = datetime.combine(date.fromisoformat(text), self._time_of_date(), UTC)
+                moment = datetime.combine(date.fromisoformat(text), self._time_of_date(), UTC)
             else:
-                found = datetime.fromisoformat(text)
-                found = found if found.tzinfo else found.replace(tzinfo=UTC)
-            return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                moment = datetime.fromisoformat(text)
+                moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         except (ValueError, OverflowError):
             self.fail(
                 f"{value!r} is no moment: write it such as 30d, 12h, 2027-01-31 or 2027-01-31T08:00:00Z",

@@ -1,4 +1,4 @@
-"""What a person names: an id, or the name by which a list shows it."""
+"""Lookup of objects that a person names by id or by name."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from perennial.text import one_line
 def find_id(
     wanted: str, kind: str, prefix: str, items: Iterable[Any], name_of: Callable[[Any], str | None]
 ) -> str:
-    """Return the id of what was named.
+    """Return the id of a named object.
 
     Args:
-        kind: as a person calls it, such as `key`.
-        prefix: of its ids; what begins with it is one, and nothing is asked.
-        items: those that there are, read where a name was given.
+        wanted: id or name.
+        kind: word for messages, such as `key`.
+        prefix: prefix of ids; a text that begins with it is returned without a request.
+        items: all objects, read only if a name was given.
 
     Raises:
-        NotFound: none has this name.
-        ConfigError: several have it.
+        NotFound: no object has this name.
+        ConfigError: several objects have it.
     """
     if wanted.startswith(prefix):
         return wanted
-    found = [one for one in items if name_of(one) == wanted]
-    if not found:
+    matches = [one for one in items if name_of(one) == wanted]
+    if not matches:
         raise NotFound(404, {"detail": f"There is no {kind} with the name or id {wanted!r}."})
-    if len(found) > 1:
-        each = "\n".join(f"  {one_line(one.id)}, made {when(one.created_at)}" for one in found)
-        raise ConfigError(f"{len(found)} have the name {wanted!r}; say the id of one:\n{each}")
-    return str(found[0].id)
+    if len(matches) > 1:
+        each = "\n".join(f"  {one_line(one.id)}, made {when(one.created_at)}" for one in matches)
+        raise ConfigError(f"{len(matches)} have the name {wanted!r}; say the id of one:\n{each}")
+    return str(matches[0].id)

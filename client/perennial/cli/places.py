@@ -1,4 +1,4 @@
-"""Files and folders that a person names for what a command writes."""
+"""Output files and folders that a person names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def file_at(place: str | None, name: str) -> Path:
-    """Return the file to write, in a folder that exists.
+    """Return the file to write, creating its folder if necessary.
 
     Args:
-        place: a file; or a folder, which exists or whose name ends with a slash. None: the working directory.
-        name: of the file in a folder.
+        place: a file; or a folder, which exists or ends with a slash. None: the working directory.
+        name: name of the file in a folder.
     """
     text = place or "."
     is_folder = text.endswith((os.sep, os.altsep or os.sep)) or Path(text).is_dir()
@@ -21,7 +21,7 @@ def file_at(place: str | None, name: str) -> Path:
 
 
 def folder_at(place: str | None) -> Path:
-    """Return a folder to write into, which exists then; None: the working directory."""
+    """Return a folder to write into, creating it if necessary; None: the working directory."""
     target = Path(place or ".")
     target.mkdir(parents=True, exist_ok=True)
     return target

@@ -1,4 +1,4 @@
-"""predict: labels for files and folders of images."""
+"""The command predict: labels for files and folders of images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perennial.text import one_line
 from perennial.types import Prediction
 
 MOST_IMAGES, MOST_BYTES = 64, 16 << 20
-"""Of one request."""
+"""Maximum images and bytes per request."""
 
 
 @command("predict", columns=DYNAMIC, short_help="Ask a version what images show.")
@@ -30,25 +30,26 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 def predict(
     shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
 ) -> int:
-    """Ask a version what images show. PATHS are image files, or folders that are searched for them.
+    """Predict what images show. PATHS are image files, or folders that are searched for them.
 
-    With --json a line for each image. Ends with 1 where an image could not be used; the others are answered.
+    With --json one line per image. Exits with 1 if an image could not be used; the others are
+    predicted.
     """
-    client, rows, bad, used = shell.client(), [], 0, 0
+    client, rows, unusable, used = shell.client(), [], 0, 0
     for files in batches(images_in(paths)):
-        answer = client.predict(model, files, version=version, top_k=top_k, task=task)
-        if len(answer.predictions) != len(files):
-            raise BadAnswer(f"The service answered {len(answer.predictions)} of {len(files)} images.")
-        for file, one in zip(files, answer.predictions, strict=True):
+        response = client.predict(model, files, version=version, top_k=top_k, task=task)
+        if len(response.predictions) != len(files):
+            raise BadAnswer(f"The service answered {len(response.predictions)} of {len(files)} images.")
+        for file, one in zip(files, response.predictions, strict=True):
             used += 1
             if isinstance(one, Prediction):
-                shown = [f"{label} {share:.3f}" for label, share in one.probabilities.items()]
-                rows.append((str(file), *shown[:top_k]))
+                cells = [f"{label} {share:.3f}" for label, share in one.probabilities.items()]
+                rows.append((str(file), *cells[:top_k]))
             else:
-                bad += 1
+                unusable += 1
                 complain(f"{file}: {one_line(one.error.detail)}")
             if shell.is_json:
-                line({"path": str(file), "version": answer.version, **as_json(one)})
+                line({"path": str(file), "version": response.version, **as_json(one)})
     if not used:
         raise click.UsageError(
             f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(IMAGE_SUFFIXES))}."
@@ -57,33 +58,33 @@ def predict(
         width = max((len(row) for row in rows), default=1)
         headings = ("image", *("label" if number == 1 else f"{number}." for number in range(1, width)))
         shell.rows(None, [row + ("",) * (width - len(row)) for row in rows], "", headings)
-    return 1 if bad else 0
+    return 1 if unusable else 0
 
 
 def batches(files: Iterator[Path]) -> Iterator[list[Path]]:
-    """As many files as go in one request."""
-    found: list[Path] = []
-    held = 0
+    """Yield the files of one request at a time."""
+    chosen: list[Path] = []
+    total_bytes = 0
     for file in files:
         size = file.stat().st_size
-        if found and (len(found) == MOST_IMAGES or held + size > MOST_BYTES):
-            yield found
-            found, held = [], 0
-        found.append(file)
-        held += size
-    if found:
-        yield found
+        if chosen and (len(chosen) == MOST_IMAGES or total_bytes + size > MOST_BYTES):
+            yield chosen
+            chosen, total_bytes = [], 0
+        chosen.append(file)
+        total_bytes += size
+    if chosen:
+        yield chosen
 
 
 def images_in(paths: tuple[Path, ...]) -> Iterator[Path]:
-    """The files that were named, and the images in the folders that were."""
+    """Yield the given files, and the images in the given folders."""
     for path in paths:
         if path.is_dir():
-            found = (
+            images = (
                 one
                 for one in sorted(path.rglob("*"))
                 if one.suffix.lower() in IMAGE_SUFFIXES and one.is_file()
             )
-            yield from found
+            yield from images
         else:
             yield path

@@ -1,4 +1,4 @@
-"""models rebase: move a model to a better base."""
+"""The command models rebase: move a model to a better base."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perennial.guard import shell_word
 from perennial.types import Rebase, RebaseTask, Share
 
 SHORT_SHA = 12
-"""Digits of an archive's SHA-256 that a person compares."""
+"""Digits of an archive's SHA-256 shown for comparison by a person."""
 
 
 @command("rebase", short_help="Move a model to a better base.")
@@ -40,21 +40,22 @@ def rebase(
     reason: str | None,
     yes: bool,
 ) -> None:
-    """Move MODEL to a better base: a new model beside it learns what images are kept of, and the rest is sent again.
+    """Move MODEL to a better base, by a new model beside it.
 
-    Begin with --base, look with --status, and end with --finish. Production stays where it is until then. MODEL is
-    either of both models.
+    The new model learns the batches whose images are retained; the others are sent again. Begin
+    with --base, check with --status, and end with --finish. Production stays unchanged until then.
+    MODEL is either of the two models.
     """
     if sum((base is not None, status, finish, back)) != 1:
         raise click.UsageError("Say one of --base BASE, --status, --finish and --back.")
     if base is not None:
-        asked = json_value(base) if base.startswith("{") else base
-        begun = shell.client().models.rebase(model, asked, name=name)
+        base_request = json_value(base) if base.startswith("{") else base
+        begun = shell.client().models.rebase(model, base_request, name=name)
         shell.answer(begun, lambda: _begun(begun))
         return
     if status:
-        found = shell.client().models.rebase_status(model)
-        shell.answer(found, lambda: _compared(found))
+        progress = shell.client().models.rebase_status(model)
+        shell.answer(progress, lambda: _compared(progress))
         return
     _move(shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes)
 
@@ -68,15 +69,15 @@ def _move(
     is_back: bool,
     yes: bool,
 ) -> None:
-    """Show the comparison, ask, and move production there or back."""
+    """Show the comparison, ask for confirmation, and move production there or back."""
     client = shell.client()
-    found = client.models.rebase_status(model)
+    progress = client.models.rebase_status(model)
     if not shell.is_json:
-        _compared(found, with_next=False)
-    comes, goes = (found.old, found.new) if is_back else (found.new, found.old)
-    is_possible = (
-        is_back or found.ready or missing == "allow"
-    )  # else the service refuses, and says what is missing
+        _compared(progress, with_next=False)
+    comes, goes = (progress.old, progress.new) if is_back else (progress.new, progress.old)
+    # Ask only if the request can succeed: otherwise the service refuses it and says what is
+    # missing.
+    is_possible = is_back or progress.ready or missing == "allow"
     if is_possible and not yes:
         confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
@@ -130,20 +131,20 @@ def _compared(found: Rebase, *, with_next: bool = True) -> None:
 
 
 def _moved(found: Rebase, *, is_back: bool) -> None:
-    there, beside = (found.old, found.new) if is_back else (found.new, found.old)
-    say(f"{there.name} is model {there.id} now, with version {there.version} in production.")
-    say(f"The other one is {beside.name}.")
+    current, replaced = (found.old, found.new) if is_back else (found.new, found.old)
+    say(f"{current.name} is model {current.id} now, with version {current.version} in production.")
+    say(f"The other one is {replaced.name}.")
     if not is_back:
-        say(f"To go back:\n  perennial models rebase {shell_word(there.name)} --back")
+        say(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
 
 
 def _commands(found: Rebase) -> None:
-    """Print what sends the batches that have not arrived."""
-    again = [one for one in found.tasks if one.arrival == "send_again"]
-    if not again:
+    """Print the commands that send the missing batches."""
+    missing_tasks = [one for one in found.tasks if one.arrival == "send_again"]
+    if not missing_tasks:
         return
     say("Send these batches again, each as the file that was sent then:")
-    for one in again:
+    for one in missing_tasks:
         named = "" if one.name is None else f" --name {shell_word(one.name)}"
         drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
         say(f"  perennial submit {shell_word(found.new.name)} FILE{named}{drop}")

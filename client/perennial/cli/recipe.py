@@ -1,4 +1,4 @@
-"""A recipe for a person: a line for each of its parts that says something."""
+"""Recipes formatted for people: one line for each part with a value."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from perennial.cli.output import Cell
 from perennial.shapes import as_json
 
 NAMED = ("method", "optimizer")
-"""Parts with a name and figures of their own."""
+"""Parts that have a name and values of their own."""
 
 
 def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
-    """Yield a recipe as names and values, as one would send them: `method`, `epochs` …
+    """Yield a recipe as names and values, named as in a request: `method`, `epochs` …
 
     Args:
-        recipe: of a model, a job, a task or a manifest; None: there is none.
+        recipe: from a model, a job, a task or a manifest; None: there is none.
     """
     for name, value in (as_json(recipe) or {}).items():
         text = _said(value, is_named=name in NAMED)
@@ -25,13 +25,13 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
 
 
 def _said(value: Any, *, is_named: bool) -> str:
-    """A value as text: of parts, those that say something."""
+    """Return a value as text, without parts that have no value."""
     if not isinstance(value, dict):
         return _plain(value)
     parts = dict(value)
     first = [str(parts.pop("name"))] if is_named and parts.get("name") else []
-    rest = (f"{name} {text}" for name, each in parts.items() if (text := _said(each, is_named=False)))
-    return ", ".join([*first, *rest])
+    settings = (f"{name} {text}" for name, each in parts.items() if (text := _said(each, is_named=False)))
+    return ", ".join([*first, *settings])
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""logout, whoami, status, open."""
+"""The commands logout, whoami, status, open."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from perennial.types import ListedModel
 
 @command("logout", short_help="Forget a service and its key.")
 def logout(shell: Shell) -> None:
-    """Forget the address and the key of a profile; the key stays valid until it is revoked."""
+    """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
     was_there = config.forget(profile)
-    said = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
-    shell.answer({"profile": profile, "forgotten": was_there}, lambda: say(said))
+    message = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
+    shell.answer({"profile": profile, "forgotten": was_there}, lambda: say(message))
 
 
 @command("whoami", short_help="Whose key this is, and what it may do.")
 def whoami(shell: Shell) -> None:
-    """Whose key this is, what it may do, and the service's limits."""
+    """Show the owner and permissions of your key, and the service's limits."""
     client = shell.client()
     try:
         me = client.me()
@@ -36,8 +36,8 @@ def whoami(shell: Shell) -> None:
         complain(
             f"The service at {client.connection.url} is older and does not tell whose a key is; the key was accepted."
         )
-        found = {"url": client.connection.url, "key_from": client.connection.source}
-        shell.answer(found, lambda: fields(found.items()))
+        known_details = {"url": client.connection.url, "key_from": client.connection.source}
+        shell.answer(known_details, lambda: fields(known_details.items()))
         return
     rows = [("service", client.connection.url), ("key from", client.connection.source), ("key", me.key)]
     rows += [("owner", me.owner), ("scope", me.scope), ("expires", me.expires_at or "never")]
@@ -55,7 +55,7 @@ def whoami(shell: Shell) -> None:
     "for a person, with 1 where something else does.",
 )
 def status(shell: Shell, is_told: bool) -> int:
-    """Whether the service answers, what runs, and what waits for a person in which model."""
+    """Show if the service answers, which jobs run, and which models need a decision."""
     client = shell.client()
     try:
         ready = client.ready()
@@ -69,7 +69,7 @@ def status(shell: Shell, is_told: bool) -> int:
     models = list(client.models.list())
     running = list(client.jobs.list(state="running"))
     queued = list(client.jobs.list(state="queued"))
-    found = {
+    result = {
         "url": client.connection.url,
         "ready": ready,
         "running": running,
@@ -88,17 +88,22 @@ def status(shell: Shell, is_told: bool) -> int:
         fields([*rows, ("jobs", f"{len(running)} running, {len(queued)} queued")])
         _attention(models)
 
-    shell.answer(found, show)
+    shell.answer(result, show)
     return _exit_code(ready.status, models) if is_told else 0
 
 
 def _exit_code(ready: str, models: list[ListedModel]) -> int:
-    """Return the exit status for a script that looks: of what waits, the one that a submit would have ended with."""
+    """Return the exit status for scripts.
+
+    For pending decisions it is the status that a submit would have ended with.
+    """
     if ready != "ready":
         return Exit.UNAVAILABLE
     waits = {entry.kind for model in models for entry in model.attention}
-    known = {"held": Exit.HELD, "rejected": Exit.REJECTED, "failed": Exit.FAILED}
-    return next((status for kind, status in known.items() if kind in waits), Exit.ERROR if waits else 0)
+    status_by_kind = {"held": Exit.HELD, "rejected": Exit.REJECTED, "failed": Exit.FAILED}
+    return next(
+        (status for kind, status in status_by_kind.items() if kind in waits), Exit.ERROR if waits else 0
+    )
 
 
 def _attention(models: list[ListedModel]) -> None:
@@ -112,7 +117,7 @@ def _attention(models: list[ListedModel]) -> None:
 @command("open", short_help="Open the service's page in a browser.")
 @click.argument("model", required=False)
 def open_(shell: Shell, model: str | None) -> None:
-    """Open the service's page in a browser, or that of MODEL. The address is printed, too."""
+    """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
     page = f"{config.connection(shell.url, profile=shell.profile).url}/ui"
     if model is not None:
         page += f"/models/{quote(shell.client().models.retrieve(model).name, safe='')}"

@@ -21,7 +21,7 @@ JOBS: dict[str, str] = {
     "waiting": "queued",
     **dict.fromkeys(
         (
-            *("prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish"),
+            *("validate", "prepare", "measure", "inspect", "train", "consolidate", "evaluate", "publish"),
             *("fetch", "load", "export", "check"),
         ),
         "running",

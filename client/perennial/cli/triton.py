@@ -1,4 +1,4 @@
-"""The model repository of Triton Inference Server from a download in the format onnx."""
+"""A model repository for Triton Inference Server from a download in the format onnx."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ INPUT = "images"
 
 
 def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
-    """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; returns `<model>`.
+    """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; return
+    `<model>`.
 
     Raises:
-        BadAnswer: a name in the archive is no name of a file, or its documents are not those of a model.
+        BadAnswer: a name in the archive is unsafe, or its documents do not describe a model.
         PerennialError: the archive has no model.onnx.
     """
     root = folder / safe_filename(model)
@@ -31,9 +32,8 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
                 f"The download has no model.onnx and labels.json; it holds {', '.join(package.names)}."
             )
         for name in package.names:
-            if name == "model.onnx" or name.startswith(
-                "model.onnx."
-            ):  # with weights beside it where they are large
+            # Large weights are in files beside the graph.
+            if name == "model.onnx" or name.startswith("model.onnx."):
                 package.write(name, target)
         labels, config = read_json(package.read("labels.json")), read_json(package.read("config.json"))
     outputs = _outputs(labels)
@@ -45,25 +45,24 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
 
 
 def _outputs(labels: Any) -> dict[str, list[str]]:
-    """Return the labels of each output, whose name becomes that of a file. Raises BadAnswer."""
+    """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
     return {safe_filename(name): [one_line(str(label)) for label in each] for name, each in labels.items()}
 
 
 def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
-    """Triton's description of the model: a batch of uint8 images in, probabilities out."""
+    """Return Triton's model configuration: a batch of uint8 images in, probabilities out."""
     try:
-        shape = config["onnx"]["inputs"][INPUT]["shape"][
-            1:
-        ]  # the first dimension is the batch's, which Triton adds
+        # The first dimension is the batch size, which Triton adds itself.
+        shape = config["onnx"]["inputs"][INPUT]["shape"][1:]
         sides = [whole_number(side, "side of an image") for side in shape]
         flags = [
             str(name) for name, each in config["onnx"].get("outputs", {}).items() if each["dtype"] == "bool"
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise BadAnswer("config.json of the download does not describe an ONNX model.") from error
-    lines = [
+    config_lines = [
         f"name: {json.dumps(model)}",
         'backend: "onnxruntime"',
         "max_batch_size: 64",
@@ -81,4 +80,4 @@ def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]
         "]",
         "dynamic_batching { }",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(config_lines) + "\n"

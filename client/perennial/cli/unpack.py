@@ -1,4 +1,4 @@
-"""Files of a download, taken out of its zip within bounds: no name leads elsewhere, and nothing grows without end."""
+"""Extraction of a download's zip within limits on names, number of files, and size."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from perennial.guard import safe_filename
 
 MAX_ENTRIES = 1000
 MAX_GROWTH = 20
-"""Bytes that one byte of a download may become, from `FREE_BYTES` on: weights do not shrink in a zip."""
+"""Maximum compression ratio, applied from `FREE_BYTES` on: weights hardly compress."""
 FREE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 64 << 20
-"""Of a file that is read into memory."""
+"""Maximum bytes of a file that is read into memory."""
 CHUNK_BYTES = 1 << 20
 
 
 class Package:
-    """A download that is open.
+    """An opened download.
 
     Attributes:
-        names: of its files, each of which is safe in a folder.
+        names: safe names of its files.
     """
 
     def __init__(self, archive: zipfile.ZipFile, archive_bytes: int) -> None:
@@ -36,13 +36,13 @@ class Package:
         self.names = sorted({safe_filename(name) for name in entries})
 
     def write(self, name: str, folder: Path) -> None:
-        """Write one file into a folder. Raises BadAnswer where it unpacks to too much."""
+        """Write one file into a folder. Raises BadAnswer if the download unpacks to too much."""
         with (folder / name).open("wb") as file:
             for chunk in self._chunks(name):
                 file.write(chunk)
 
     def read(self, name: str) -> bytes:
-        """Return a small file."""
+        """Return the content of a small file. Raises BadAnswer if it is too large."""
         content = bytearray()
         for chunk in self._chunks(name):
             content += chunk
@@ -66,7 +66,7 @@ def opened(file: Path) -> Iterator[Package]:
     """Open a download.
 
     Raises:
-        BadAnswer: it is no zip of plain files, or a damaged one.
+        BadAnswer: it is not a zip of plain files, or is damaged.
     """
     try:
         with zipfile.ZipFile(file) as archive:

@@ -1,4 +1,4 @@
-"""uploads: list, rm."""
+"""The commands uploads list and uploads rm."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from perennial.cli.output import say, size, when
 
 @click.group("uploads", cls=Commands)
 def uploads() -> None:
-    """Large batches that were begun and not submitted: list and remove them."""
+    """List and remove uploads of large batches that have begun and are not submitted."""
 
 
 @command("list", uploads, columns=("upload", "file", "here", "of", "begun", "expires"))
 def list_uploads(shell: Shell) -> None:
-    """Open uploads, newest first: what of them is at the service counts among your bytes."""
-    found = list(shell.client().uploads.list())
+    """List open uploads, newest first; their received bytes count towards your storage."""
+    open_uploads = list(shell.client().uploads.list())
     rows = [
         (of.id, of.filename, size(of.offset), size(of.length), when(of.created_at), when(of.expires_at))
-        for of in found
+        for of in open_uploads
     ]
-    shell.rows(found, rows, "No upload is open.")
+    shell.rows(open_uploads, rows, "No upload is open.")
 
 
 @command("rm", uploads)
 @click.argument("upload", metavar="UPLOAD|FILE")
 def rm(shell: Shell, upload: str) -> None:
-    """Remove an upload, by its id or its file's name, with what has come of it; a submit of its file begins again."""
+    """Remove an upload, by its id or file name, with its received bytes; a new submit
+    starts over.
+    """
     client = shell.client()
-    found = find_id(upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename)
-    client.uploads.delete(found)
-    shell.answer({"deleted": found}, lambda: say(f"Upload {found} is removed."))
+    upload_id = find_id(upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename)
+    client.uploads.delete(upload_id)
+    shell.answer({"deleted": upload_id}, lambda: say(f"Upload {upload_id} is removed."))

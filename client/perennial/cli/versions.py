@@ -1,4 +1,4 @@
-"""versions: list, show, diff."""
+"""The commands versions list, show, note, diff."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ def versions() -> None:
 @click.argument("model")
 @state_option("--status", "status", VERSIONS)
 def list_versions(shell: Shell, model: str, status: str | None) -> None:
-    """All versions of a model, held ones among them."""
-    found = [one for one in shell.client().versions.list(model) if status in (None, one.status)]
+    """List all versions of a model, including held ones."""
+    matching = [one for one in shell.client().versions.list(model) if status in (None, one.status)]
     rows = [
         (
             *(one.number, one.task, one.status, one.parent),
             *(one.mean_accuracy, size(one.bytes), when(one.created_at)),
         )
-        for one in found
+        for one in matching
     ]
-    shell.rows(found, rows, "No version.")
+    shell.rows(matching, rows, "No version.")
 
 
 @command("show", versions)
 @click.argument("model")
 @click.argument("version", default="production")
 def show(shell: Shell, model: str, version: str) -> None:
-    """One version: its gate, its accuracy on each task, its bytes. VERSION is a number or alias."""
-    found = shell.client().versions.retrieve(model, version)
-    shell.answer(found, lambda: _show(found))
+    """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
+    alias.
+    """
+    details = shell.client().versions.retrieve(model, version)
+    shell.answer(details, lambda: _show(details))
 
 
 def _show(version: Version) -> None:
@@ -76,9 +78,9 @@ def _show(version: Version) -> None:
 @click.argument("version")
 @click.argument("text", required=False)
 def note(shell: Shell, model: str, version: str, text: str | None) -> None:
-    """Write a note on a version; without TEXT remove it."""
-    found = shell.client().versions.update(model, version, note=text)
-    shell.answer(found, lambda: _show(found))
+    """Set the note of a version; without TEXT remove it."""
+    details = shell.client().versions.update(model, version, note=text)
+    shell.answer(details, lambda: _show(details))
 
 
 @command("diff", versions, columns=DYNAMIC)
@@ -86,7 +88,7 @@ def note(shell: Shell, model: str, version: str, text: str | None) -> None:
 @click.argument("before")
 @click.argument("after")
 def diff(shell: Shell, model: str, before: str, after: str) -> None:
-    """What differs between two versions: accuracy by task, classes, bytes, recipe."""
+    """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
     client = shell.client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
     by_task = client.metrics.retrieve(model, "latest")
@@ -99,13 +101,13 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
         for column, a, b in pairs
         if a is not None or b is not None
     ]
-    lost = sorted(set(old.tasks) - set(new.tasks))
+    lost_tasks = sorted(set(old.tasks) - set(new.tasks))
     recipe = changes(old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {})
-    found = {
+    result = {
         "before": old.number,
         "after": new.number,
         "tasks": tasks,
-        "lost_tasks": lost,
+        "lost_tasks": lost_tasks,
         "bytes": {"before": old.bytes, "after": new.bytes},
         "recipe": recipe,
     }
@@ -116,12 +118,12 @@ def diff(shell: Shell, model: str, before: str, after: str) -> None:
         shell.form.write(headings, rows, "No task.")
         if shell.form != Form():
             return
-        if lost:
-            say(f"Version {new.number} was not taught task {', '.join(map(str, lost))}.")
+        if lost_tasks:
+            say(f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}.")
         for name, (was, now) in recipe.items():
             say(f"recipe.{name}: {was} → {now}")
 
-    shell.answer(found, show)
+    shell.answer(result, show)
 
 
 def _change(before: float | None, after: float | None) -> float | None:
@@ -133,10 +135,10 @@ def _signed(change: float | None) -> str | None:
 
 
 def changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
-    """Values that differ, by their place: `method.name` …"""
+    """Return the values that differ, by their dotted path, such as `method.name`."""
     if isinstance(before, dict) and isinstance(after, dict):
-        found = {}
+        differences = {}
         for name in sorted({*before, *after}):
-            found.update(changes(before.get(name), after.get(name), f"{way}.{name}" if way else name))
-        return found
+            differences.update(changes(before.get(name), after.get(name), f"{way}.{name}" if way else name))
+        return differences
     return {} if before == after else {way: (before, after)}

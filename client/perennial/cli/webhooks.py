@@ -1,4 +1,6 @@
-"""webhooks: list, create, show, rm, enable, disable, test, rotate, deliveries, redeliver."""
+"""The commands webhooks list, create, show, rm, enable, disable, test, rotate, deliveries,
+redeliver.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,25 @@ if TYPE_CHECKING:
     from perennial import Perennial, types
 
 ATTEMPT_S = 20.0
-"""Longer than an attempt of the service takes."""
+"""Seconds to wait for a delivery attempt, longer than the service's own timeout."""
 
 
 @click.group("webhooks", cls=Commands)
 def webhooks() -> None:
-    """Be told by a signed POST what happens to your models."""
+    """Manage webhooks: notifications of events by signed POST requests."""
 
 
 @command("list", webhooks, columns=("webhook", "address", "state", "waiting", "last delivery"))
 @state_option("--state", "state", WEBHOOKS)
 def list_webhooks(shell: Shell, state: str | None) -> None:
-    """Your webhooks, and how the last delivery of each went."""
-    found = [one for one in shell.client().webhooks.list() if state in (None, one.state)]
-    rows = [(one.id, one.url, one.state, one.pending, _last(one)) for one in found]
-    shell.rows(found, rows, "No webhook.")
+    """List your webhooks, with the result of each one's last delivery."""
+    hooks = [one for one in shell.client().webhooks.list() if state in (None, one.state)]
+    rows = [(one.id, one.url, one.state, one.pending, _last(one)) for one in hooks]
+    shell.rows(hooks, rows, "No webhook.")
 
 
 def _named(shell: Shell, webhook: str) -> tuple[Perennial, str]:
-    """A client, and the id of the webhook that was named by it or by its address."""
+    """Return a client, and the id of a webhook given by id or URL."""
     client = shell.client()
     return client, find_id(webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url)
 
@@ -62,14 +64,14 @@ def _last(one: types.Webhook) -> str | None:
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
 def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
-    """Name a receiver, https://…. Its secret is on standard output, this once."""
+    """Register a receiver, https://…. Its secret is printed once, on standard output."""
     _shown_once(shell, shell.client().webhooks.create(address, events=events or None, model=model))
 
 
 @command("rotate", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rotate(shell: Shell, webhook: str) -> None:
-    """Make a new secret; for a day deliveries are signed with the old one too."""
+    """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _named(shell, webhook)
     _shown_once(shell, client.webhooks.rotate(webhook))
 
@@ -85,23 +87,23 @@ def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
 @command("show", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def show(shell: Shell, webhook: str) -> None:
-    """One webhook: its state, and what it is told."""
+    """Show one webhook: its state and events."""
     client, webhook = _named(shell, webhook)
-    found = client.webhooks.retrieve(webhook)
+    hook = client.webhooks.retrieve(webhook)
     rows: list[tuple[str, Cell]] = [
-        ("webhook", found.id),
-        ("address", found.url),
-        ("model", found.model_name or "all"),
-        ("events", ", ".join(found.events)),
-        ("state", found.state),
-        ("because", found.disabled_because),
-        ("failing since", when(found.failing_since)),
-        ("waiting", found.pending),
-        ("not kept", found.dropped),
-        ("last delivery", _last(found)),
-        ("created", when(found.created_at)),
+        ("webhook", hook.id),
+        ("address", hook.url),
+        ("model", hook.model_name or "all"),
+        ("events", ", ".join(hook.events)),
+        ("state", hook.state),
+        ("because", hook.disabled_because),
+        ("failing since", when(hook.failing_since)),
+        ("waiting", hook.pending),
+        ("not kept", hook.dropped),
+        ("last delivery", _last(hook)),
+        ("created", when(hook.created_at)),
     ]
-    shell.answer(found, lambda: fields(rows))
+    shell.answer(hook, lambda: fields(rows))
 
 
 @command("rm", webhooks)
@@ -116,13 +118,13 @@ def rm(shell: Shell, webhook: str) -> None:
 @command("disable", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def disable(shell: Shell, webhook: str) -> None:
-    """Send nothing more; what happens meanwhile is not told later."""
+    """Stop sending; events that occur meanwhile are not sent later."""
     client, webhook = _named(shell, webhook)
-    found = client.webhooks.update(webhook, enabled=False)
+    hook = client.webhooks.update(webhook, enabled=False)
     shell.answer(
-        found,
+        hook,
         lambda: say(
-            f"Nothing is sent to {found.url} until `perennial webhooks enable {shell_word(webhook)}`."
+            f"Nothing is sent to {hook.url} until `perennial webhooks enable {shell_word(webhook)}`."
         ),
     )
 
@@ -130,18 +132,16 @@ def disable(shell: Shell, webhook: str) -> None:
 @command("enable", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable(shell: Shell, webhook: str) -> None:
-    """Send again, first what still waits."""
+    """Send again, pending deliveries first."""
     client, webhook = _named(shell, webhook)
-    found = client.webhooks.update(webhook, enabled=True)
-    shell.answer(
-        found, lambda: say(f"{found.url} is told again what happens; {found.pending} deliveries wait.")
-    )
+    hook = client.webhooks.update(webhook, enabled=True)
+    shell.answer(hook, lambda: say(f"{hook.url} is told again what happens; {hook.pending} deliveries wait."))
 
 
 @command("test", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def test(shell: Shell, webhook: str) -> int:
-    """Send an event of the type webhook.test, and say how that went."""
+    """Send a webhook.test event, and show its result."""
     client, webhook = _named(shell, webhook)
     return _outcome(shell, client, client.webhooks.test(webhook))
 
@@ -157,40 +157,41 @@ def test(shell: Shell, webhook: str) -> int:
     "--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
 )
 def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
-    """What was sent and what waits, newest first."""
+    """List sent and pending deliveries, newest first."""
     client, webhook = _named(shell, webhook)
-    found = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
+    delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
     rows = [
-        (one.id, one.type, one.state, one.attempts, one.status, when(one.sent_at), one.error) for one in found
+        (one.id, one.type, one.state, one.attempts, one.status, when(one.sent_at), one.error)
+        for one in delivery_list
     ]
-    shell.rows(found, rows, "Nothing was sent.")
+    shell.rows(delivery_list, rows, "Nothing was sent.")
 
 
 @command("redeliver", webhooks)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
 def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
-    """Send a delivery once more, and say how that went."""
+    """Send a delivery again, and show its result."""
     client, webhook = _named(shell, webhook)
     return _outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 
 def _outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> int:
-    """Wait for the first attempt; 0 where it was taken, else 1."""
+    """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
-    found = asked
-    while found.attempts == 0 and time.monotonic() < end:
+    delivery = asked
+    while delivery.attempts == 0 and time.monotonic() < end:
         time.sleep(0.25)
-        found = client.webhooks.retrieve_delivery(asked.webhook, asked.id)
+        delivery = client.webhooks.retrieve_delivery(asked.webhook, asked.id)
 
     def show() -> None:
-        if found.state == "delivered":
-            say(f"{one_line(found.type)} was delivered: the receiver answered {found.status}.")
-        elif found.attempts:
-            complain(one_line(f"{found.type} was not taken. {found.error}"))
+        if delivery.state == "delivered":
+            say(f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}.")
+        elif delivery.attempts:
+            complain(one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
-            asked = f"perennial webhooks deliveries {shell_word(found.webhook)}"
-            complain(one_line(f"{found.type} still waits: `{asked}` shows how it goes."))
+            asked = f"perennial webhooks deliveries {shell_word(delivery.webhook)}"
+            complain(one_line(f"{delivery.type} still waits: `{asked}` shows how it goes."))
 
-    shell.answer(found, show)
-    return 0 if found.state == "delivered" else 1
+    shell.answer(delivery, show)
+    return 0 if delivery.state == "delivered" else 1

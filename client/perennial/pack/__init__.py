@@ -1,7 +1,7 @@
-"""What you already have, as a batch that can be sent: `open_batch(path)`.
+"""Packing of existing data into a batch that can be sent: `open_batch(path)`.
 
-Folders, CSV lists, WebDataset shards, Hugging Face parquet and imagefolder, COCO and YOLO become one tar, made while it
-is read: the same source gives the same bytes, from any byte on.
+Folders, CSV lists, WebDataset shards, Hugging Face parquet and imagefolder, COCO and YOLO become
+one tar, generated while it is read. The same source yields the same bytes, from any byte on.
 """
 
 import inspect
@@ -25,28 +25,29 @@ __all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "Undecided", "
 def open_batch(
     source: Path | str | bytes | Mapping[str, Any], *, kind: str | None = None, **options: Any
 ) -> Batch:
-    """A batch of what `source` holds; names and labels are read, images only where their sizes stand nowhere.
+    """Open a source as a batch; images are read only if their sizes are recorded nowhere.
 
     Args:
-        source: a file or folder; `s3://bucket/prefix`, `gs://…` or `az://…`; the bytes of an archive that the service
-            reads; or {class: [images]}, an image being the bytes of its file or a path, or
-            {"train": {class: [images]}, "test": {class: [images]}}.
-        kind: of a file or folder, where its look does not say: folder, csv, webdataset, parquet, imagefolder, coco,
-            yolo, urls or archive.
-        options: `allow_outside=True` for paths and links that leave the folder (all kinds of files and folders);
-            `max_bad=` the share of bad entries up to which the others are sent (all kinds but archives);
-            `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
-            `whole=True` for whole images instead of crops, `boxes="turned"` where boxes count the pixels of pictures
-            turned as EXIF says (coco, yolo); `images=` folder (coco); `layout="folders"`, `one_class=True`,
-            `classes="level:1"`, `names_pattern=`, `table=`, `known_classes=[…]` (folder, buckets), `image=`, `label=`
-            columns (folder, csv), see `perennial.pack.folder`; `max_entries=`, `progress=` (urls, buckets);
-            `allow_private=True` for URLs that lead to private addresses (urls); `endpoint=`, `profile=`,
-            `anonymous=True` (buckets).
+        source: a file or folder; `s3://bucket/prefix`, `gs://…` or `az://…`; the bytes of an
+            archive that the service reads; or {class: [images]}, an image being the bytes of its
+            file or a path, or {"train": {class: [images]}, "test": {class: [images]}}.
+        kind: kind of a file or folder, if ambiguous: folder, csv, webdataset, parquet, imagefolder,
+            coco, yolo, urls or archive.
+        options: `allow_outside=True` for paths and links that leave the folder (all kinds of files
+            and folders); `max_bad=` the largest share of bad entries with which the others are sent
+            (all kinds but archives); `names=[…]` of classes (webdataset); `image=`, `label=`
+            columns (parquet), `label=` (imagefolder); `whole=True` for whole images instead of
+            crops, `boxes="turned"` if boxes refer to images rotated by EXIF (coco, yolo); `images=`
+            folder (coco); `layout="folders"`, `one_class=True`, `classes="level:1"`,
+            `names_pattern=`, `table=`, `known_classes=[…]` (folder, buckets), `image=`, `label=`
+            columns (folder, csv), see `perennial.pack.folder`; `max_entries=`, `progress=` (urls,
+            buckets); `allow_private=True` for URLs that lead to private addresses (urls);
+            `endpoint=`, `profile=`, `anonymous=True` (buckets).
 
     Raises:
         PackError: the source is of no known kind, or the service would refuse it.
         Undecided: a folder can be read in several ways.
-        ExtraMissing: a library of an extra is needed.
+        ExtraMissing: an optional library is needed.
         TypeError: the kind has no such option.
     """
     if isinstance(source, bytes | Mapping):
@@ -58,32 +59,34 @@ def open_batch(
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
-    found = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
+    detected_kind = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
     if not path.exists():
         raise PackError(f"There is no file or folder {show(path)}.")
-    known = [] if found == ARCHIVE else list(inspect.signature(KINDS[found]).parameters)[1:]
-    unknown = [option for option in options if option not in known]
+    allowed_options = (
+        [] if detected_kind == ARCHIVE else list(inspect.signature(KINDS[detected_kind]).parameters)[1:]
+    )
+    unknown = [option for option in options if option not in allowed_options]
     if unknown:
         raise TypeError(
-            f"{show(path)} is of the kind {found}, which has no option {', '.join(unknown)}"
-            f"; it has {', '.join(known) or 'none'}"
+            f"{show(path)} is of the kind {detected_kind}, which has no option {', '.join(unknown)}"
+            f"; it has {', '.join(allowed_options) or 'none'}"
         )
-    return Archive(path) if found == ARCHIVE else TarBatch(KINDS[found](path, **options))
+    return Archive(path) if detected_kind == ARCHIVE else TarBatch(KINDS[detected_kind](path, **options))
 
 
 def _is_of_folders(options: Mapping[str, Any]) -> bool:
-    """Return whether the options are of a folder that is read by the service's own rules, whatever it looks like."""
+    """Return True if the options require the service's own rules for folders."""
     return options.get("layout") == "folders" or bool(options.get("names_pattern") or options.get("table"))
 
 
 def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
-    """The batch of what lies below the prefix of a bucket. Raises as `open_batch`."""
+    """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(
             f"A bucket is read as a folder of class folders, not as {show(kind)}: copy it to a disk, and send that."
         )
-    known = list(inspect.signature(BucketImages).parameters)[1:]
-    unknown = [option for option in options if option not in known]
+    allowed_options = list(inspect.signature(BucketImages).parameters)[1:]
+    unknown = [option for option in options if option not in allowed_options]
     if unknown:
-        raise TypeError(f"A bucket has no option {', '.join(unknown)}; it has {', '.join(known)}")
+        raise TypeError(f"A bucket has no option {', '.join(unknown)}; it has {', '.join(allowed_options)}")
     return TarBatch(BucketImages(address, **options))

@@ -1,4 +1,4 @@
-"""An archive in one of the service's own formats: sent as it is."""
+"""Archives in one of the service's own formats, sent unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ _TAR_MARK = slice(257, 262)
 
 
 def looks_like_archive(first: bytes) -> bool:
-    """Whether a file that begins with these 512 bytes is a zip, npz, tar or gzip."""
+    """Return True if a file with these first 512 bytes is a zip, npz, tar or gzip."""
     return first.startswith((b"PK\x03\x04", b"\x1f\x8b")) or first[_TAR_MARK] == b"ustar" or _old_tar(first)
 
 
@@ -29,10 +29,14 @@ def _old_tar(first: bytes) -> bool:
 
 
 class Archive(Batch):
-    """An archive; nothing of it is looked into but its first bytes."""
+    """An archive, of which only the first bytes are examined."""
 
     def __init__(self, source: Path | bytes) -> None:
-        """Raises PackError for what is no archive that the service reads."""
+        """Open an archive.
+
+        Raises:
+            PackError: it is not an archive that the service reads.
+        """
         self._source, self._seen = source, Seen()
         if isinstance(source, Path):
             self._seen.add(str(source))
@@ -41,16 +45,16 @@ class Archive(Batch):
         else:
             first = source[:512]
         if not looks_like_archive(first):
-            what = f"{show(source)} is" if isinstance(source, Path) else "The bytes given are"
-            raise PackError(f"{what} no zip, npz, tar or tar.gz.")
+            subject = f"{show(source)} is" if isinstance(source, Path) else "The bytes given are"
+            raise PackError(f"{subject} no zip, npz, tar or tar.gz.")
 
     @property
     def size(self) -> int:
-        """Bytes of the archive."""
+        """Size of the archive in bytes."""
         return self._seen.sizes[0] if isinstance(self._source, Path) else len(self._source)
 
     def describe(self) -> str:
-        """One sentence: what is sent."""
+        """Return one sentence that describes the batch."""
         name = f"The archive {show(self._source.name)}" if isinstance(self._source, Path) else "An archive"
         return f"{name} of {self.size:,} bytes, sent as it is."
 

@@ -1,4 +1,4 @@
-"""Entries of a source that cannot be used: each is left out and listed, up to a share of all."""
+"""Unusable entries of a source: left out and listed, up to a share of all entries."""
 
 import math
 
@@ -12,13 +12,21 @@ _LISTED = 5
 
 
 class BadEntries:
-    """The bad entries of one source: a box, an annotation, a row, a member or an image each.
+    """The bad entries of one source: each is a box, annotation, row, member or image.
 
-    One is always allowed where the share is above 0: a single mistake ends no batch, however small.
+    If the allowed share is above 0, one bad entry is always allowed, however small the batch.
     """
 
     def __init__(self, origin: str, max_bad: float = MAX_BAD) -> None:
-        """`origin`: of the source, as the end of a sentence. Raises PackError for a share that is none."""
+        """Start a list of bad entries.
+
+        Args:
+            origin: description of the source, as the end of a sentence.
+            max_bad: largest allowed share of bad entries, 0 to 1.
+
+        Raises:
+            PackError: `max_bad` is not a share.
+        """
         if isinstance(max_bad, bool) or not isinstance(max_bad, int | float) or not 0 <= max_bad <= 1:
             raise PackError(f"max_bad is {max_bad!r}; it is a share from 0 to 1, such as 0.05.")
         self._origin, self._most = origin, max_bad
@@ -29,27 +37,36 @@ class BadEntries:
         return self._count
 
     def add(self, where: str, reason: str) -> None:
-        """Note an entry: `where` it is, with file and line or key, and the reason as the end of a sentence."""
+        """Add an entry.
+
+        Args:
+            where: its place, with file and line or key.
+            reason: the end of a sentence.
+        """
         self._count += 1
         if len(self._first) < _LISTED:
             self._first.append(BadEntry(where, reason.strip().rstrip(".")))
 
     def check(self, good: int) -> list[str]:
-        """The warning that lists them, or no warning where there are none.
+        """Return the warning that lists the bad entries, or no warning if there are none.
 
-        good: how many entries can be used. Raises PackError beyond the share.
+        Args:
+            good: number of usable entries.
+
+        Raises:
+            PackError: the share of bad entries is too large.
         """
         if not self._count:
             return []
-        found = count(self._count, "entry", "entries")
+        entry_count = count(self._count, "entry", "entries")
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
             share = math.ceil(1000 * self._count / (good + self._count)) / 1000
-            others = f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
+            alternative = f", or leave them out with -o max_bad={share:g} (max_bad={share:g})" if good else ""
             raise PackError(
-                f"{found} of {good + self._count:,} in {self._origin} cannot be used, more than "
-                f"{write_share(self._most)}: {self._said()}. Mend them{others}."
+                f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more than "
+                f"{write_share(self._most)}: {self._said()}. Mend them{alternative}."
             )
-        return [f"{found} of {self._origin} left out as bad: {self._said()}."]
+        return [f"{entry_count} of {self._origin} left out as bad: {self._said()}."]
 
     def _said(self) -> str:
         more = f"; and {self._count - len(self._first):,} more" if self._count > len(self._first) else ""

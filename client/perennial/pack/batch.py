@@ -1,4 +1,4 @@
-"""What can be sent to the service, whatever it is made of."""
+"""Batches that can be sent to the service, independent of their source."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -9,35 +9,41 @@ _CHUNK = 256 << 10
 
 
 class Batch(ABC):
-    """Bytes that can be read again, from any byte on: so an upload that was cut goes on without a temporary file."""
+    """Bytes that can be read again from any position, so that uploads resume without a temporary
+    file.
+    """
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for a person: what was left out, what to look at."""
+        """Sentences for a person, about files left out or worth a look."""
         return []
 
     def identity(self) -> str:
-        """Return a text that says in a later run that the bytes are still the same. Raises as `read_chunks`."""
+        """Return a text that identifies the bytes also in a later run. Raises as `read_chunks`."""
         return f"{self.size}:{self.sha256()}"
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes of the whole. Images are read only where their sizes are written nowhere (parquet, crops).
+        """Total size in bytes. Images are read only if their sizes are recorded nowhere (parquet,
+        crops).
 
-        Raises PackError.
+        Raises:
+            PackError: a file cannot be read, or too many entries are bad.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """One sentence: how many images of which classes and parts, and what they come from."""
+        """Return one sentence with the number of images, their classes and parts, and their
+        origin.
+        """
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        """The bytes from `start` on, in chunks of 256 KiB or more; the same at every call.
+        """Yield the bytes from `start` on, in chunks of 256 KiB or more; the same at every call.
 
         Raises:
             ValueError: `start` is negative or beyond the end.
-            SourceChanged: a file is not what it was.
+            SourceChanged: a file has changed.
             PackError: a file cannot be read.
         """
         if not 0 <= start <= self.size:
@@ -45,12 +51,14 @@ class Batch(ABC):
         return _in_chunks(self._bytes(start))
 
     def sha256(self) -> str:
-        """SHA-256 of all bytes in hexadecimal; reads everything once. Raises as `read_chunks`."""
+        """Return the SHA-256 of all bytes in hex; reads everything once. Raises as
+        `read_chunks`.
+        """
         return self._sha256
 
     @abstractmethod
     def _bytes(self, start: int) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces of any length."""
+        """Yield the bytes from `start` on, in pieces of any length."""
 
     @cached_property
     def _sha256(self) -> str:

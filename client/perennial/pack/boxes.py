@@ -1,7 +1,8 @@
-"""Images with boxes, as COCO and YOLO have them: a crop of each box, or whole images that show one class.
+"""Images with boxes, as in COCO and YOLO: a crop of each box, or whole images that show one class.
 
-A crop is a PNG of the box, its sides rounded outwards and kept within the image, and upright as EXIF says. It is made
-again each time that it is sent; the same Pillow makes the same bytes.
+A crop is a PNG of the box, with its sides rounded outwards, limited to the image, and rotated
+upright by EXIF. It is created each time it is sent; the same version of Pillow produces the same
+bytes.
 """
 
 import io
@@ -21,7 +22,7 @@ from perennial.pack.names import numbered
 from perennial.pack.text import count, show
 
 _COMPRESS_LEVEL = 1
-"""Of zlib: three times as fast as the default, some 10 % larger."""
+"""zlib level: three times as fast as the default, and about 10 % larger."""
 _KEPT_MODES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "1": "L", "LA": "RGBA", "PA": "RGBA", "I;16": "I;16"}
 
 
@@ -31,12 +32,17 @@ _TURNS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
-"""EXIF orientation → Pillow's name of what turns the stored pixels upright (EXIF 2.32, 4.6.4 A)."""
+"""EXIF orientation → Pillow's name of the operation that turns it upright (EXIF 2.32, 4.6.4 A)."""
 _SIDEWAYS = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 
 class Box(NamedTuple):
-    """label: of the box; left, top, right, bottom: in pixels, or as shares of width and height (`Picture.shares`)."""
+    """A labelled box.
+
+    Attributes:
+        label: class of the box.
+        left, top, right, bottom: in pixels, or as shares of width and height (`Picture.shares`).
+    """
 
     label: str
     left: float
@@ -48,8 +54,13 @@ class Box(NamedTuple):
 class Picture(NamedTuple):
     """An image file and its boxes.
 
-    name: its path in the source; path: the file; part: `train`, `test` or empty; size: (width, height) to which the
-    boxes refer, None where nothing says it; shares: see Box.
+    Attributes:
+        name: its path in the source.
+        path: path of the file.
+        part: `train`, `test` or empty.
+        boxes: boxes in the image.
+        size: (width, height) to which the boxes refer; None: not recorded.
+        shares: True if boxes are shares of width and height.
     """
 
     name: str
@@ -61,10 +72,13 @@ class Picture(NamedTuple):
 
 
 class BoxOptions(NamedTuple):
-    """Choices of the sender.
+    """Options for images with boxes.
 
-    whole: whole images of one class instead of crops; boxes: the pixels that boxes count where the sizes in the file
-    do not tell, `stored` or `turned` as EXIF says; max_bad: the share of entries that may be bad.
+    Attributes:
+        whole: whole images of one class instead of crops.
+        boxes: orientation that boxes refer to if the sizes in the file do not show it: `stored`, or
+            `turned` by EXIF.
+        max_bad: largest allowed share of bad entries.
     """
 
     whole: bool = False
@@ -72,7 +86,7 @@ class BoxOptions(NamedTuple):
     max_bad: float = MAX_BAD
 
     def checked(self) -> "BoxOptions":
-        """The same. Raises PackError for a value that there is not."""
+        """Return the same options. Raises PackError for an unknown value."""
         if self.boxes not in (STORED, TURNED):
             raise PackError(f"There is no boxes={self.boxes}; possible are {STORED} and {TURNED}.")
         return self
@@ -81,9 +95,15 @@ class BoxOptions(NamedTuple):
 def from_boxes(
     pictures: Iterable[Picture], origin: str, options: BoxOptions, bad: BadEntries, said: Sequence[str] = ()
 ) -> Images:
-    """Crops, or whole images of one class; `bad` and `said` have what is bad, and to be said, already.
+    """Return crops, or whole images of one class.
 
-    Raises PackError; ExtraMissing for crops without Pillow.
+    Args:
+        bad: bad entries found so far.
+        said: warnings so far.
+
+    Raises:
+        PackError: no usable image, or too many bad entries.
+        ExtraMissing: crops need Pillow, which is not installed.
     """
     options.checked()
     if options.whole:
@@ -92,12 +112,16 @@ def from_boxes(
 
 
 class WholeImages(FileImages):
-    """The files of images whose boxes are all of one class."""
+    """Image files whose boxes are all of one class."""
 
     def __init__(
         self, pictures: Iterable[Picture], origin: str, bad: BadEntries, said: Sequence[str]
     ) -> None:
-        """Raises PackError."""
+        """List the files.
+
+        Raises:
+            PackError: no image has one class, or too many entries are bad.
+        """
         super().__init__(origin, Path())
         several = none = 0
         for picture in sorted(pictures, key=lambda picture: picture.name):
@@ -116,23 +140,23 @@ class WholeImages(FileImages):
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are cropped."
             )
-        for number, what in ((several, "of several classes"), (none, "without boxes")):
+        for number, description in ((several, "of several classes"), (none, "without boxes")):
             if number:
-                self.warnings.append(f"{count(number, 'image')} {what} left out.")
+                self.warnings.append(f"{count(number, 'image')} {description} left out.")
 
 
 class CropImages(Images):
-    """The boxes of images, in the order of the images' names and then of their boxes."""
+    """Crops of boxes, ordered by image name and then by box."""
 
     def __init__(
         self, pictures: Iterable[Picture], origin: str, boxes: str, bad: BadEntries, said: Sequence[str]
     ) -> None:
-        """List boxes and files; no image is read. Raises PackError."""
+        """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
         self._pillow = needed("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, said
         self._pictures: list[_Listed] = []
-        self._first: list[int] = []  # per picture, the row of its first box
+        self._first: list[int] = []  # for each picture, the row of its first box
         self._seen = Seen()
         self._guessed = 0
         self._without = self._empty = 0
@@ -145,7 +169,9 @@ class CropImages(Images):
         self._check()
 
     def _check(self) -> None:
-        """Say what is left out, of what is known by now. Raises PackError where too much is."""
+        """Set the warnings about entries left out so far. Raises PackError if there are too
+        many.
+        """
         self.warnings = [*self._bad.check(len(self.rows)), *self._said]
         if not self.rows:
             raise PackError(f"{self.origin[:1].upper()}{self.origin[1:]} has no boxes to crop.")
@@ -156,10 +182,12 @@ class CropImages(Images):
                 f"{count(self._empty, 'box', 'boxes')} of no area, or outside the image, left out."
             )
         if self._guessed:
-            other, how = (TURNED, "as stored") if self._counted == STORED else (STORED, "as turned")
+            alternative, orientation = (
+                (TURNED, "as stored") if self._counted == STORED else (STORED, "as turned")
+            )
             self.warnings.append(
                 f"{count(self._guessed, 'image is', 'images are')} turned by EXIF, and nothing says of which pixels "
-                f"the boxes are: they were taken {how}. If the crops are wrong: -o boxes={other}."
+                f"the boxes are: they were taken {orientation}. If the crops are wrong: -o boxes={alternative}."
             )
 
     def _take(self, picture: Picture) -> None:
@@ -176,7 +204,9 @@ class CropImages(Images):
             self.rows.append(Image(name, normal_label(box.label), picture.part))
 
     def sizes(self) -> "array[int]":
-        """Crops everything once: how small a PNG gets is seen when it is made, and what is bad is left out."""
+        """Crop everything once, because a PNG's size is known only then, leaving out bad images and
+        boxes.
+        """
         sizes, rows, pictures, first = array("q"), list[Image](), list[_Listed](), list[int]()
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
             try:
@@ -184,7 +214,7 @@ class CropImages(Images):
             except _Unusable as error:
                 self._bad.add(f"The image {show(picture.path)}", str(error))
                 continue
-            kept = []
+            usable = []
             for row, box in enumerate(picture.boxes, start=at):
                 area = _pixels(box, picture, image.size)
                 if area is None:
@@ -193,19 +223,19 @@ class CropImages(Images):
                         f"A box of {show(picture.path)}", f"lies outside its {width} × {height} pixels"
                     )
                     continue
-                kept.append(box)
+                usable.append(box)
                 rows.append(self.rows[row])
                 sizes.append(len(_png(image.cut(area))))
-            if kept:
-                pictures.append(_Listed(picture._replace(boxes=kept), number))
-                first.append(len(rows) - len(kept))
+            if usable:
+                pictures.append(_Listed(picture._replace(boxes=usable), number))
+                first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
         self.rows[:], self._pictures, self._first = rows, pictures, first
         self._check()
         return sizes
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Picture by picture, each decoded once."""
+        """Yield crops picture by picture, decoding each picture once."""
         return ((crop,) for crop in self._crops(first))
 
     def _crops(self, first: int) -> Iterator[bytes]:
@@ -223,7 +253,7 @@ class CropImages(Images):
                     yield _png(image.cut(area)) if area else b""
 
     def _decoded(self, number: int, picture: Picture) -> "_Turnable":
-        """The pixels of an image. Raises _Unusable, SourceChanged."""
+        """Return the decoded image. Raises _Unusable or SourceChanged."""
         data = b"".join(self._seen.pieces(number, picture.path))
         try:
             with self._pillow.open(io.BytesIO(data)) as file:
@@ -258,9 +288,10 @@ class _Listed(NamedTuple):
 
 
 class _Turnable(NamedTuple):
-    """Pixels in which boxes are counted, and how what is cut out of them is turned upright.
+    """Pixels in the orientation of the boxes, and the rotation that turns a crop upright.
 
-    is_guessed: an option alone says that these are the pixels.
+    Attributes:
+        is_guessed: True if only an option determines the orientation.
     """
 
     pixels: Any
@@ -269,18 +300,18 @@ class _Turnable(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height."""
+        """Width and height in pixels."""
         width, height = self.pixels.size
         return width, height
 
     def cut(self, area: tuple[int, int, int, int]) -> Any:
-        """The area, upright."""
+        """Return the crop of an area, turned upright."""
         crop = self.pixels.crop(area)
         return crop if self.turn is None else crop.transpose(self.turn)
 
 
 def _has_area(box: Box, picture: Picture) -> bool:
-    """Whether a part of the box is in the image, as far as its size is known."""
+    """Return True if part of the box lies in the image, as far as its size is known."""
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]
     inside = min(box.right, width) > max(box.left, 0) and min(box.bottom, height) > max(box.top, 0)
@@ -288,9 +319,10 @@ def _has_area(box: Box, picture: Picture) -> bool:
 
 
 def _pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """Whole pixels of the box, within the image; None where there are none."""
+    """Return the box in whole pixels, limited to the image; None if it is empty."""
     width, height = size
     by = size if picture.shares else (1, 1)
+    # Round before floor and ceil, so that floating-point noise adds no pixel.
     left, top = (max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, by[0]), (box.top, by[1])))
     right = min(width, math.ceil(round(box.right * by[0], 3)))
     bottom = min(height, math.ceil(round(box.bottom * by[1], 3)))
@@ -298,7 +330,7 @@ def _pixels(box: Box, picture: Picture, size: tuple[int, int]) -> tuple[int, int
 
 
 def _png(image: Any) -> bytes:
-    image.info.clear()  # no colour profile, text or time of the picture
+    image.info.clear()  # drop colour profile, texts and times of the picture
     out = io.BytesIO()
     image.save(out, "PNG", compress_level=_COMPRESS_LEVEL, optimize=False)
     return out.getvalue()

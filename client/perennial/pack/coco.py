@@ -17,7 +17,7 @@ from perennial.pack.text import count, listed, show
 _KEYS = ("images", "annotations", "categories")
 _HEAD_CHARS = 1 << 16
 _LOOKED_FOR = 20
-"""Images of a file that are looked for where they may be: some of them may be missing."""
+"""Number of a file's images to search for in possible folders, since some may be missing."""
 
 
 def open_coco(
@@ -29,11 +29,17 @@ def open_coco(
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
 ) -> Images:
-    """Crops of all boxes, or with `whole` the images that show one class.
+    """Return crops of all boxes, or with `whole` the images that show one class.
 
-    source: an annotation file, or a folder with some. images: where the files are; default the usual places: beside the
-    annotations, in `images`, in the folder that the annotations are named by (`instances_val2017.json`: `val2017`), and
-    the same one folder up. boxes, max_bad: see BoxOptions. Raises PackError.
+    Args:
+        source: an annotation file, or a folder with some.
+        images: folder of the image files. Default: the usual places, which are the annotations'
+            folder, its folder `images`, the folder named in the annotations' file name
+            (`instances_val2017.json`: `val2017`), and the same places one folder up.
+        boxes, max_bad: see BoxOptions.
+
+    Raises:
+        PackError: files are missing or invalid, or too many entries are bad.
     """
     options = BoxOptions(whole, boxes, max_bad).checked()
     folder = source if source.is_dir() else _top(source)
@@ -43,35 +49,42 @@ def open_coco(
     )
     if not files:
         raise PackError(f"The folder {show(folder)} has no JSON file with {', '.join(_KEYS)}.")
-    found = dict(zip(files, parts.parts_of(files), strict=True))
-    as_taken = parts.joined(found.values(), show(source))
+    part_by_file = dict(zip(files, parts.parts_of(files), strict=True))
+    as_taken = parts.joined(part_by_file.values(), show(source))
     images_root = root if images is None else Root(Path(images), allow_outside)
     origin = f"{count(len(files), 'COCO file')} in {show(source.name)}"
     bad = BadEntries(origin, max_bad)
     pictures: list[Picture] = []
     crowds = 0
-    for file, part in found.items():
+    for file, part in part_by_file.items():
         document = _document(Path(root.path(file)))
         crowds += sum(isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"])
         base = images_root.folder if images is not None else _base(root, file, document)
         pictures += _pictures(_Document(file, document, bad), base.absolute(), images_root, as_taken[part])
-    said = [f"{count(crowds, 'annotation')} of crowds left out."] if crowds else []
-    return from_boxes(pictures, origin, options, bad, said)
+    notices = [f"{count(crowds, 'annotation')} of crowds left out."] if crowds else []
+    return from_boxes(pictures, origin, options, bad, notices)
 
 
 def _top(file: Path) -> Path:
-    """The folder that holds annotations and images: one above a folder called `annotations`."""
+    """Return the folder with annotations and images: the parent of a folder called
+    `annotations`.
+    """
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
 def annotations_among(root: Root, names: Iterable[str]) -> list[str]:
-    """Those of a folder's files, at most two folders deep, that look like COCO; no keypoints, no captions."""
-    found = (name for name in names if name.endswith(".json") and name.count("/") <= 2)
-    return [name for name in found if looks_like_coco(root.path(name))]
+    """Return the COCO annotation files among a folder's files, at most two folders deep.
+
+    Files with keypoints or captions are left out.
+    """
+    candidates = (name for name in names if name.endswith(".json") and name.count("/") <= 2)
+    return [name for name in candidates if looks_like_coco(root.path(name))]
 
 
 def looks_like_coco(path: str) -> bool:
-    """Whether a JSON file has the names of COCO's lists, and boxes rather than captions or keypoints."""
+    """Return True if a JSON file has COCO's list names, and boxes rather than captions or
+    keypoints.
+    """
     name = path.rsplit("/", 1)[-1]
     if name.startswith(("captions_", "person_keypoints_")):
         return False
@@ -98,12 +111,18 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _base(root: Root, file: str, document: dict[str, Any]) -> Path:
-    """The folder in which one of the first images is. Raises PackError naming where it was looked for."""
-    beside = Path(root.path(file)).parent
+    """Return the folder that contains one of the first images. Raises PackError with the places
+    searched.
+    """
+    annotations_folder = Path(root.path(file)).parent
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
     names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
-    above = [beside, beside.parent] if beside != root.folder else [beside]
-    places = list(dict.fromkeys(folder / name for folder in above for name in names))
+    search_roots = (
+        [annotations_folder, annotations_folder.parent]
+        if annotations_folder != root.folder
+        else [annotations_folder]
+    )
+    places = list(dict.fromkeys(folder / name for folder in search_roots for name in names))
     first = [name for row in document["images"][:_LOOKED_FOR] if (name := _text(row, "file_name"))]
     for name in first:
         for place in places:
@@ -117,7 +136,7 @@ def _base(root: Root, file: str, document: dict[str, Any]) -> Path:
 
 
 class _Document(NamedTuple):
-    """An annotation file: its path in the source, its lists, and what is bad in it."""
+    """An annotation file: its path in the source, its lists, and its bad entries."""
 
     file: str
     lists: dict[str, Any]
@@ -125,30 +144,32 @@ class _Document(NamedTuple):
 
 
 def _pictures(document: _Document, base: Path, root: Root, part: str) -> Iterator[Picture]:
-    """Every image of a document with its boxes; what does not fit together is bad. Raises PackError."""
+    """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
+    PackError.
+    """
     boxes = _boxes(document)
-    seen: set[object] = set()
+    image_ids: set[object] = set()
     for number, row in enumerate(document.lists["images"], start=1):
         where = f"The image number {number} of {show(document.file)}"
         name, identity = _text(row, "file_name").replace("\\", "/"), _identity(row, "id")
         if not name or identity is None or "\0" in name:
             document.bad.add(where, "has no id and file_name")
-        elif identity in seen:
+        elif identity in image_ids:
             document.bad.add(f"{where} ({show(name)})", f"has the id {identity} of an image before it")
         else:
-            seen.add(identity)
+            image_ids.add(identity)
             size = _size(row)
             path = root.path(os.path.join(base, name), show(document.file))  # noqa: PTH118
             yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
-    for lacking, found in boxes.items():
-        for _ in found:
+    for lacking, orphans in boxes.items():
+        for _ in orphans:
             document.bad.add(
                 f"An annotation of {show(document.file)}", f"is of the image {lacking}, which it lacks"
             )
 
 
 def _boxes(document: _Document) -> dict[object, list[Box]]:
-    """The boxes of each image by its id, in the order of the annotations' ids."""
+    """Return the boxes of each image by its id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
         identity, name = _identity(row, "id"), _text(row, "name")
@@ -183,16 +204,16 @@ def _order(row: object) -> tuple[int, int]:
 
 
 def _identity(row: object, key: str) -> int | str | None:
-    """The number or text that names an entry; None: there is none."""
-    found = row.get(key) if isinstance(row, dict) else None
-    if isinstance(found, float) and found.is_integer():
-        return int(found)
-    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+    """Return the number or text that identifies an entry, or None."""
+    value = row.get(key) if isinstance(row, dict) else None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
 def _text(row: object, key: str) -> str:
-    found = row.get(key) if isinstance(row, dict) else None
-    return str(found) if isinstance(found, int | str) and not isinstance(found, bool) else ""
+    value = row.get(key) if isinstance(row, dict) else None
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 
 def _size(row: dict[str, Any]) -> tuple[int, int] | None:
@@ -204,7 +225,7 @@ def _size(row: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def _corners(bbox: object) -> tuple[float, float, float, float] | None:
-    """Left, top, right and bottom; None: the bbox is none."""
+    """Return left, top, right and bottom; None for an invalid bbox."""
     if not isinstance(bbox, list) or len(bbox) != 4:
         return None
     try:

@@ -1,6 +1,7 @@
-"""A label table and the images that it names: any kind that `perennial.pack.rules.tables` reads.
+"""A label table and its images, in any format that `perennial.pack.rules.tables` reads.
 
-A table that is sent by itself names images by paths from its own folder, or by file names alone below it.
+A table that is sent on its own names images by paths relative to its folder, or by file names below
+it.
 """
 
 import os
@@ -25,7 +26,7 @@ from perennial.pack.text import count, show
 _MOST_SAID = 5
 _OUTSIDE = -3
 MOST_ENTRIES = 10_000_000
-"""More than any service takes in one batch."""
+"""Maximum number of entries, beyond what any service accepts in one batch."""
 
 
 class TableImages(FileImages):
@@ -40,16 +41,21 @@ class TableImages(FileImages):
         max_bad: str | float = "",
         allow_outside: bool = False,
     ) -> None:
-        """Read the table; no image is read.
+        """Read the table without reading images.
 
-        image, label: its columns; max_bad: share of entries that may be bad. Raises PackError.
+        Args:
+            image, label: columns of the table.
+            max_bad: largest allowed share of bad entries.
+
+        Raises:
+            PackError: the table cannot be used, or too many entries are bad.
         """
         super().__init__(f"the list {show(source.name)}", source.parent)
         root = Root(source.parent, allow_outside)
         options = read_given({"image": image, "label": label, "max_bad": max_bad, "table": source.name})
         images = _DiskNames(root)
         try:
-            found = find_table(
+            table = find_table(
                 [source.name],
                 lambda _: read_table(source),
                 options,
@@ -57,8 +63,9 @@ class TableImages(FileImages):
                 images=images,
                 most=MOST_ENTRIES,
             )
-            assert found is not None  # a table that is named is one, or ends with what is wrong
-            resolved = resolve_rows(found, images.names, (), options, images=images)
+            # An explicitly named table is either found or raises an error.
+            assert table is not None
+            resolved = resolve_rows(table, images.names, (), options, images=images)
         except RuleError as error:
             raise PackError(str(error)) from error
         as_taken = parts.joined((placed.row.part for placed in resolved.placed), show(source))
@@ -68,7 +75,9 @@ class TableImages(FileImages):
 
 
 class _DiskNames(ImageNames):
-    """Images by their paths from a table's folder, looked for on the disk; by other names the folder is walked."""
+    """Images found on disk by paths relative to a table's folder; for other names the folder is
+    searched.
+    """
 
     def __init__(self, root: Root) -> None:
         self.names: list[str] = []
@@ -80,11 +89,11 @@ class _DiskNames(ImageNames):
         self._in_folder: ImageNames | None = None
 
     def find(self, name: str, folder: str = "", part: Part = "") -> int:
-        """See ImageNames; a path that leaves the folder is none of its images."""
-        found = self._found.get(name)
-        if found is None:
-            found = self._found[name] = self._look(name, folder, part)
-        return found
+        """See ImageNames. A path that leaves the folder is not found."""
+        number = self._found.get(name)
+        if number is None:
+            number = self._found[name] = self._look(name, folder, part)
+        return number
 
     def folder_of(self, number: int) -> str:
         """See ImageNames."""
@@ -105,7 +114,7 @@ class _DiskNames(ImageNames):
 
     def _look(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
-        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib would cost a million times 5 µs
+        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
             if self._root.allow_outside or self._root.holds(whole):
@@ -114,8 +123,8 @@ class _DiskNames(ImageNames):
         if self._in_folder is None:
             self._walked = [path for path in self._root.walk() if _may_be_image(path)]
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
-        found = self._in_folder.find(name, folder, part)
-        return self._number(self._walked[found]) if found >= 0 else _OUTSIDE if is_outside else found
+        index = self._in_folder.find(name, folder, part)
+        return self._number(self._walked[index]) if index >= 0 else _OUTSIDE if is_outside else index
 
     def _number(self, path: str) -> int:
         number = self._numbers.setdefault(path, len(self.names))
@@ -129,7 +138,7 @@ def _may_be_image(path: str) -> bool:
 
 
 def read_given(given: Mapping[str, object]) -> ReadingOptions:
-    """Options as a program or a command line gives them. Raises PackError."""
+    """Return reading options from a program or a command line. Raises PackError."""
     try:
         return read_options(option_texts(given))
     except ValueError as error:
@@ -137,7 +146,7 @@ def read_given(given: Mapping[str, object]) -> ReadingOptions:
 
 
 def read_table(file: Path) -> bytes:
-    """The bytes of a table. Raises RuleError where it is larger than the service reads, or cannot be read."""
+    """Return the bytes of a table. Raises RuleError if it is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_TABLE_BYTES + 1)
@@ -149,7 +158,7 @@ def read_table(file: Path) -> bytes:
 
 
 def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
-    """A sentence of entries that were left out: how many, and the first."""
+    """Return a sentence about entries left out: how many, and the first ones."""
     if not entries:
         return []
     first = "; ".join(f"{where}: {reason}" for where, reason in entries[:_MOST_SAID])
@@ -160,23 +169,25 @@ def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
 def add_rows(
     images: FileImages, rows: Iterator[tuple[str, str, str, str]], root: Root, bad: BadEntries | None = None
 ) -> None:
-    """Add files as (path from the root, label, part, where it is said), sorted by path.
+    """Add files as (path from the root, label, part, place of the entry), sorted by path.
 
-    A path that cannot be a name in an archive gets a number instead. Raises PackError for a path that leaves the root,
-    and for one that leads to nothing or is named twice unless `bad` takes it.
+    A path that is not a valid archive name is replaced by a number.
+
+    Raises:
+        PackError: a path leaves the root; or, without `bad`, a file is missing or named twice.
     """
-    seen: dict[str, str] = {}
+    place_by_name: dict[str, str] = {}
     renamed = 0
     for number, (path, label, part, where) in enumerate(sorted(rows)):
         name = normal(path.replace("\\", "/").removeprefix("./"))
-        if name in seen:
+        if name in place_by_name:
             if bad is not None:
-                bad.add(where, f"names {show(path)}, which {seen[name]} has named already")
+                bad.add(where, f"names {show(path)}, which {place_by_name[name]} has named already")
                 continue
             raise PackError(
-                f"{where} names {show(path)}, which {seen[name]} has named already. Keep one of them."
+                f"{where} names {show(path)}, which {place_by_name[name]} has named already. Keep one of them."
             )
-        seen[name] = where
+        place_by_name[name] = where
         file = path.replace("\\", "/")
         root.path(file, where)
         if (

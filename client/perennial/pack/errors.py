@@ -1,16 +1,18 @@
-"""What can be wrong with a source, said before a byte of it is sent."""
+"""Errors of a source, raised before any of it is sent."""
 
 
 class PackError(ValueError):
-    """A source cannot be packed; the message says what was found, what is possible and what to do."""
+    """A source cannot be packed; the message says what was found, what is possible and what
+    to do.
+    """
 
 
 class SourceChanged(PackError):
-    """A file is not what it was when the batch was opened: open the batch again."""
+    """A file has changed since the batch was opened: open the batch again."""
 
 
 class ExtraMissing(PackError):
-    """A kind of source needs a library that is not installed; the message names the command that installs it."""
+    """A source needs a library that is not installed; the message names the install command."""
 
 
 class LeavesFolder(PackError):
@@ -28,7 +30,7 @@ class LeavesFolder(PackError):
 
 
 class Undecided(PackError):
-    """A folder can be read in several ways; the message names the options that settle it.
+    """A folder can be read in several ways; the message names the options that decide.
 
-    The classes that a model knows may settle it too: open the folder again with `known_classes`.
+    The classes that a model knows may decide too: open the folder again with `known_classes`.
     """

@@ -1,4 +1,4 @@
-"""Libraries that only some kinds need: of the extra `data`, or of `s3`, `gs` and `az`."""
+"""Optional libraries for some kinds of sources: the extras `data`, `s3`, `gs` and `az`."""
 
 import importlib
 from types import ModuleType
@@ -7,7 +7,7 @@ from perennial.pack.errors import ExtraMissing
 
 
 def needed(module: str, purpose: str, extra: str = "data") -> ModuleType:
-    """Import a module of an extra. Raises ExtraMissing with the command that installs it."""
+    """Import a module of an extra. Raises ExtraMissing with the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Files of a source: found without leaving its folder, and read only while they are what they were when found."""
+"""Files of a source: confined to its folder, and checked for changes when they are read."""
 
 import os
 import stat
@@ -17,21 +17,27 @@ _MOST_HIDDEN = 20
 class Root:
     """The folder that the files of a source must lie in.
 
-    allow_outside: follow paths and links that leave it all the same.
+    Args:
+        allow_outside: follow paths and links that leave the folder.
     """
 
     def __init__(self, folder: Path, allow_outside: bool = False) -> None:
         self.folder, self.allow_outside = folder, allow_outside
         self._real = os.path.realpath(folder)
-        self._real_of: dict[str, str] = {}  # folder → where its links lead: most files share one
-        self.hidden: list[str] = []  # the first hidden folders that a walk has left out
+        self._real_of: dict[str, str] = {}  # folder → real path; most files share one
+        self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
     def path(self, relative: str, said_by: str = "") -> str:
-        """The path of a file or folder that a source names, relative to the folder or absolute.
+        """Return the path of a file or folder that a source names, relative to the folder or
+        absolute.
 
-        `said_by`: where it is named, for the message. Raises LeavesFolder where it leaves the folder.
+        Args:
+            said_by: the place that names it, for the message.
+
+        Raises:
+            LeavesFolder: it leads out of the folder.
         """
-        path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib would cost a million times 5 µs
+        path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
         if not self.allow_outside and not self.holds(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
             raise LeavesFolder(
@@ -40,7 +46,7 @@ class Root:
         return path
 
     def holds(self, path: str) -> bool:
-        """Whether a path, its links followed, lies in the folder."""
+        """Return True if a path lies in the folder after its links are followed."""
         above, name = os.path.split(path)
         if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114
             real = os.path.realpath(path)
@@ -51,19 +57,22 @@ class Root:
         return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
 
     def walk(self, below: str = "") -> Iterator[str]:
-        """The files in the folder as sorted paths from it, with `/`; links are followed where they stay in it.
+        """Yield the files below a folder as sorted relative paths with `/`.
 
-        Hidden files and folders are left out; `hidden` has the folders. Raises PackError for a link that leaves the
-        folder or leads to nothing, and for a folder that contains itself by a link.
+        Links are followed if they stay in the folder. Hidden files and folders are left out;
+        `hidden` lists the folders.
+
+        Raises:
+            PackError: a link leaves the folder, is broken, or leads to a folder that contains it.
         """
         top = self.path(below)
         yield from self._walk(top, f"{below}/" if below else "", (os.path.realpath(top),))
 
     def _walk(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
         try:
-            with os.scandir(folder) as found:
-                # A folder sorts as its files do: with the slash that follows its name in their paths.
-                entries = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in found)
+            with os.scandir(folder) as scan:
+                # Sort a folder by its name with a slash, as it appears in its files' paths.
+                entries = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in scan)
         except OSError as error:
             raise PackError(f"The folder {show(folder)} cannot be read: {error.strerror}.") from error
         for name, entry in entries:
@@ -87,25 +96,25 @@ class Root:
 
 
 class Seen:
-    """Sizes and times of files when they were found, to notice a change: 16 bytes a file."""
+    """Sizes and modification times of files when listed, to detect changes; 16 bytes per file."""
 
     def __init__(self) -> None:
         self.sizes = array("q")
         self._times = array("q")
 
     def add(self, path: str) -> None:
-        """Look at the next file. Raises PackError where there is none, or something else."""
+        """Record the next file. Raises PackError if it is missing, or not a regular file."""
         try:
-            found = os.stat(path)  # noqa: PTH116  # as above
+            status = os.stat(path)  # noqa: PTH116  # as above
         except OSError as error:
             raise PackError(f"The file {show(path)} cannot be read: {error.strerror}.") from error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise PackError(f"{show(path)} is not a file.")
-        self.sizes.append(found.st_size)
-        self._times.append(found.st_mtime_ns)
+        self.sizes.append(status.st_size)
+        self._times.append(status.st_mtime_ns)
 
     def check(self, number: int, path: str, fd: int) -> None:
-        """Raise SourceChanged unless the open file `fd` is as file `number` was."""
+        """Raise SourceChanged if the open file `fd` differs from the record of file `number`."""
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (self.sizes[number], self._times[number]):
             was = f"{self.sizes[number]:,} bytes, and now it has {now.st_size:,}"
@@ -115,7 +124,9 @@ class Seen:
             )
 
     def pieces(self, number: int, path: str, start: int = 0) -> Iterator[bytes]:
-        """The bytes of file `number` from `start` on. Raises SourceChanged where size or time are others."""
+        """Yield the bytes of file `number` from `start` on. Raises SourceChanged if it has
+        changed.
+        """
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
@@ -134,27 +145,28 @@ class Seen:
 
 
 class FileImages(Images):
-    """Images that are files of their own: sizes are known without reading them.
+    """Images that are separate files, whose sizes are known without reading them.
 
-    folder: what relative paths of files are relative to.
+    Args:
+        folder: base of relative file paths.
     """
 
     def __init__(self, origin: str, folder: Path) -> None:
         super().__init__(origin)
         self._folder = folder
-        self._paths: list[str] = []  # most often the very texts that are the rows' names
+        self._paths: list[str] = []  # usually the same strings as the rows' names
         self._seen = Seen()
 
     def add_file(self, path: str) -> None:
-        """The file of the next row. Raises PackError."""
+        """Record the file of the next row. Raises PackError."""
         self._seen.add(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
     def sizes(self) -> "array[int]":
-        """As they were listed."""
+        """Return the sizes from listing."""
         return self._seen.sizes
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """File by file, in pieces of 1 MiB."""
+        """Yield the files in pieces of 1 MiB."""
         for number in range(first, len(self._paths)):
             yield self._seen.pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118

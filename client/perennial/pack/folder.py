@@ -1,8 +1,8 @@
-"""A folder of class folders, with train, test and validation folders above them or without.
+"""A folder with one folder per class, optionally below train, test and validation folders.
 
-What is a part, a class or left out is decided by the service's own rules (`perennial.pack.rules`), so that the batch is
-the one that an archive of the folder would be. Names stay as they are; where they alone would not say all of it to the
-service, labels go along as a list.
+Parts, classes and files left out are determined by the service's own rules
+(`perennial.pack.rules`), so that the batch equals an archive of the folder. Names stay unchanged.
+If names alone do not tell the service everything, labels are sent along as a list.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,27 +39,29 @@ class FolderImages(FileImages):
         known_classes: Collection[str] = (),
         allow_outside: bool = False,
     ) -> None:
-        """List the folder; no image is read.
+        """List the folder without reading images.
 
         Args:
-            layout: `folders` takes folder names as classes whatever lies beside them.
-            one_class: all images are of one class.
-            classes: the level of folders that names the classes, as `level:1`.
-            max_bad: the share of bad entries of a label table up to which it is read.
-            image: the column of images of a label table.
-            label: its column of labels.
-            table: the file that is the label table, where several may be.
-            names_pattern: labels stand in the names of files, as `{label}_{number}` says, or a regular expression whose
-                group `label`, or first, is the label.
-            known_classes: the labels that the model knows, which decide where names alone do not.
+            layout: `folders` uses folder names as classes regardless of other files.
+            one_class: all images belong to one class.
+            classes: the level of folders that names the classes, such as `level:1`.
+            max_bad: largest allowed share of bad entries of a label table.
+            image: the column of images in a label table.
+            label: the column of labels in a label table.
+            table: the file that is the label table, if there are several candidates.
+            names_pattern: pattern of labels in file names, such as `{label}_{number}`, or a regular
+                expression whose group `label`, or first group, is the label.
+            known_classes: the labels that the model knows, which decide if names alone do not.
             allow_outside: follow links that leave the folder.
 
-        Raises PackError; Undecided where one of the options is needed.
+        Raises:
+            PackError: the folder cannot be used.
+            Undecided: one of the options is needed.
         """
         super().__init__(f"the folder {show(folder.name or folder)}", folder)
-        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
-            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
         root = Root(folder, allow_outside)
         names = list(root.walk())
@@ -94,59 +96,68 @@ class FolderImages(FileImages):
 def plan_folder(
     names: Sequence[str], options: ReadingOptions, read: Read, known_classes: Collection[str], where: str
 ) -> Plan:
-    """Plan how the files of a folder are read, wherever it is; `where`: what it is called in a sentence.
+    """Return the plan for reading the files of a folder, on disk or elsewhere.
 
-    Raises PackError; Undecided where an option is needed.
+    Args:
+        where: name of the folder in messages.
+
+    Raises:
+        PackError: the folder cannot be used.
+        Undecided: an option is needed.
     """
-    own = [normal(name) for name in names]
+    normalized = [normal(name) for name in names]
     pattern = options.names_pattern
     try:
         if pattern and "{label}" not in pattern:
-            return plan_table(own, options, match_table(pattern, list(names)))
-        return plan_batch(own, options, read, lambda: known_classes, most_entries=MOST_ENTRIES)
+            return plan_table(normalized, options, match_table(pattern, list(names)))
+        return plan_batch(normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES)
     except RuleError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
 def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
-    """Return whether the service reads the same classes and parts from the names alone, without what is left out."""
+    """Return True if the service derives the same classes and parts from the sent names alone."""
     if plan.kind not in ("folders", "split"):
         return False
     try:
-        sent = plan_batch([normal(row.name) for row in rows], ReadingOptions(), _nothing)
+        derived = plan_batch([normal(row.name) for row in rows], ReadingOptions(), _nothing)
     except RuleError:
         return False
-    labels = [sent.classes[number] if number != IGNORED else None for number in sent.of]
-    return labels == [row.label for row in rows] and sent.test == bytes(row.part == "test" for row in rows)
+    labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
+    return labels == [row.label for row in rows] and derived.test == bytes(row.part == "test" for row in rows)
 
 
 def say_plan(plan: Plan, is_listed: bool) -> list[str]:
-    """List what is left out, and what a person should look at; with labels in a list also what the names would say."""
-    said = []
+    """Return sentences about files left out and warnings.
+
+    Args:
+        is_listed: labels are sent as a list, so also report notes about the names.
+    """
+    sentences = []
     for reason, number in plan.reasons.items():
         if reason != LEFT_BEHIND:
             examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
             more = f" and {number - len(examples):,} more" if number > len(examples) else ""
             named = f": {listed(examples)}{more}" if examples else ""
-            said.append(f"{count(number, 'file')} left out ({reason}){named}.")
-    said += plan.warnings
-    said += say_left_out(plan.bad_entries)
+            sentences.append(f"{count(number, 'file')} left out ({reason}){named}.")
+    sentences += plan.warnings
+    sentences += say_left_out(plan.bad_entries)
     if is_listed:
-        said += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
-    return said
+        sentences += [f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note]
+    return sentences
 
 
 def _nothing(number: int) -> bytes:
-    raise LookupError(number)  # of images alone nothing is read
+    raise LookupError(number)  # A plan of images alone reads no files.
 
 
 def _refuse_twins(names: list[str]) -> None:
-    """Raise PackError for two names that the service takes for one: composed and decomposed letters."""
-    seen: set[str] = set()
+    """Raise PackError for two names that differ only in Unicode composition."""
+    normalized: set[str] = set()
     for name in names:
         if not name.isascii():
-            if normal(name) in seen:
+            if normal(name) in normalized:
                 raise PackError(
                     f"{show(name)} is there twice, its letters composed and decomposed. Rename one."
                 )
-            seen.add(normal(name))
+            normalized.add(normal(name))

@@ -1,4 +1,4 @@
-"""A Hugging Face `imagefolder`: images whose labels stand in metadata.csv or metadata.jsonl beside them."""
+"""A Hugging Face `imagefolder`: images with labels in metadata.csv or metadata.jsonl."""
 
 import csv
 import json
@@ -22,9 +22,14 @@ class MetadataImages(FileImages):
     def __init__(
         self, folder: Path, *, label: str = "label", max_bad: float = MAX_BAD, allow_outside: bool = False
     ) -> None:
-        """Read the metadata; no image is read.
+        """Read the metadata without reading images.
 
-        label: the column of labels; max_bad: the share of rows that may be bad. Raises PackError.
+        Args:
+            label: the column of labels.
+            max_bad: largest allowed share of bad rows.
+
+        Raises:
+            PackError: the metadata cannot be used, or too many rows are bad.
         """
         super().__init__(f"the imagefolder {show(folder.name or folder)}", folder)
         root = Root(folder, allow_outside)
@@ -33,28 +38,30 @@ class MetadataImages(FileImages):
             raise PackError(f"The folder {show(folder)} has no {' or '.join(METADATA)}.")
         bad = BadEntries(self.origin, max_bad)
         self._unlabelled = 0
-        found = [
+        rows_with_parts = [
             (row, parts.part_in(row[0].partition("/")[0]))
             for file in files
             for row in self._rows_of(root, file, label, bad)
         ]
-        if not found:
+        if not rows_with_parts:
             bad.check(0)
             raise PackError(f"{listed(files)} in {show(folder)} list no images.")
-        as_taken = parts.joined((part for _, part in found), show(folder))
-        rows = ((path, name, as_taken[part], where) for (path, name, where), part in found)
+        as_taken = parts.joined((part for _, part in rows_with_parts), show(folder))
+        rows = ((path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts)
         add_rows(self, rows, root, bad)
         self.warnings = [*bad.check(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(f"{count(self._unlabelled, 'row')} without a label left out.")
 
     def _rows_of(self, root: Root, file: str, label: str, bad: BadEntries) -> Iterator[tuple[str, str, str]]:
-        """(path from the root, label, where it is said) of a metadata file. Raises PackError for a missing column."""
+        """Yield (path from the root, label, place) for each row. Raises PackError for a missing
+        column.
+        """
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
         path = Path(root.path(file))
-        lines = _jsonl(path) if file.endswith(".jsonl") else _csv(path)
-        lacking, is_any_whole = None, False
-        for line, row in lines:
+        rows = _jsonl(path) if file.endswith(".jsonl") else _csv(path)
+        problem, is_any_whole = None, False
+        for line, row in rows:
             where = f"Line {line} of {show(file)}"
             if isinstance(row, str):
                 bad.add(where, row)
@@ -62,25 +69,25 @@ class MetadataImages(FileImages):
             missing = [column for column in (_FILE, label) if column not in row]
             if missing:
                 columns = listed([str(key) for key in row], 20)
-                lacking = lacking or f"{where} has no {listed(missing)}, but {columns}"
+                problem = problem or f"{where} has no {listed(missing)}, but {columns}"
                 bad.add(where, f"has no {listed(missing)}")
                 continue
             is_any_whole = True
-            name, found = row[_FILE], row[label]
-            if found is None or found == "" or found == -1:
+            name, value = row[_FILE], row[label]
+            if value is None or value == "" or value == -1:
                 self._unlabelled += 1
-            elif (wrong := _wrong(name, found)) is not None:
+            elif (wrong := _wrong(name, value)) is not None:
                 bad.add(where, wrong)
             else:
-                yield folder + str(name), _label(found), where
-        if lacking and not is_any_whole:
+                yield folder + str(name), _label(value), where
+        if problem and not is_any_whole:
             raise PackError(
-                f"{lacking}. Say which column holds the label with label=, or pack class folders with kind='folder'."
+                f"{problem}. Say which column holds the label with label=, or pack class folders with kind='folder'."
             )
 
 
 def _wrong(name: object, label: object) -> str | None:
-    """Return why a row is bad, as the end of a sentence; None: it is not."""
+    """Return why a row is bad, as the end of a sentence, or None."""
     if not isinstance(name, str) or not name.strip():
         return f"names the file {show(str(name))}"
     if isinstance(label, list | dict):
@@ -97,12 +104,12 @@ def _label(found: object) -> str:
 
 
 def metadata_among(names: Iterable[str]) -> list[str]:
-    """Those of a folder's files that are metadata by their names."""
+    """Return the metadata files among a folder's files."""
     return [name for name in names if name.rpartition("/")[2] in METADATA]
 
 
 _Line = tuple[int, dict[str, object] | str]
-"""The number of a line, and its cells by column; a text instead: why it is bad."""
+"""Line number, and cells by column; a text instead of cells says why the line is bad."""
 
 
 def _csv(path: Path) -> Iterator[_Line]:

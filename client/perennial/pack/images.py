@@ -1,6 +1,7 @@
-"""What every kind of source becomes: labelled images, whose bytes are read when they are sent.
+"""Labelled images of any source, whose bytes are read when they are sent.
 
-A kind fills the rows by names alone where it can; `sizes` may have to read, `contents` always does.
+A kind of source fills the rows from names alone if possible. `sizes` may have to read files,
+`contents` always does.
 """
 
 from abc import ABC, abstractmethod
@@ -12,8 +13,10 @@ from typing import NamedTuple
 class Image(NamedTuple):
     """An image as the service will know it.
 
-    name: its path in the archive; label: its class; part: `train` (learned), `test` (held out), or empty: the service
-    holds out a share.
+    Attributes:
+        name: its path in the archive.
+        label: its class.
+        part: `train` (learned), `test` (held out), or empty: the service holds out a share.
     """
 
     name: str
@@ -26,9 +29,10 @@ class Images(ABC):
 
     Attributes:
         rows: the images, in the order of `sizes` and `contents`.
-        listed: whether labels go along as a labels.csv; else the names say them, as `<class>/…`.
-        origin: what they come from, as the end of a sentence: `the folder “photos”`.
-        warnings: sentences for a person, such as about files that were left out.
+        listed: True if labels are sent as a labels.csv; otherwise names contain them, as
+            `<class>/…`.
+        origin: description of the source, as the end of a sentence: `the folder “photos”`.
+        warnings: sentences for a person, such as about files left out.
     """
 
     listed = True
@@ -39,20 +43,21 @@ class Images(ABC):
         self.warnings: list[str] = []
 
     def identity(self) -> str:
-        """Return a text that changes with the bytes, where that is known without reading them; else empty."""
+        """Return a text that changes with the bytes, if known without reading them; else ""."""
         return ""
 
     @abstractmethod
     def sizes(self) -> "array[int]":
-        """Bytes of every image. Called once.
+        """Return the size of every image in bytes. Called once.
 
-        Images that cannot be used are found here where they have to be read: `rows` and `warnings` are afterwards
-        without and with them. Raises PackError.
+        Unusable images that must be read are detected here: they are then removed from `rows`, and
+        listed in `warnings`. Raises PackError.
         """
 
     @abstractmethod
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """The bytes of image `first` and of all after it, each in pieces that are read before the next is asked for.
+        """Yield the bytes of each image from `first` on, as pieces to be consumed before the next
+        image.
 
         Raises PackError.
         """

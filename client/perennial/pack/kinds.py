@@ -1,4 +1,4 @@
-"""Which kind of source something is, by its look; each kind by its name."""
+"""Detection of a source's kind, and the table of kinds by name."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +43,8 @@ def _open_urls(
     max_bad: float = MAX_BAD,
     progress: Progress | None = None,
 ) -> Images:
-    from perennial.pack.remote.urls import UrlImages  # what speaks HTTP takes a moment to import
+    # Import the HTTP code only when needed, since it takes a moment.
+    from perennial.pack.remote.urls import UrlImages
 
     return UrlImages(
         source, allow_private=allow_private, max_entries=max_entries, max_bad=max_bad, progress=progress
@@ -60,7 +61,7 @@ KINDS: dict[str, Callable[..., Images]] = {
     "yolo": open_yolo,
     "urls": _open_urls,
 }
-"""Name → what opens it: (path, **options of the kind) → Images."""
+"""Name → function that opens a source: (path, **options of the kind) → Images."""
 
 _WHAT = (
     "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards (webdataset), "
@@ -70,11 +71,11 @@ _WHAT = (
 
 
 def kind_of(source: Path) -> str:
-    """The name of the kind that a path looks like.
+    """Return the name of the kind that a path looks like.
 
     Raises:
-        PackError: there is nothing, or what is there looks like none or several; the message names both what was found
-            and what is possible.
+        PackError: the path does not exist, or looks like no kind or several; the message names what
+            was found and what is possible.
     """
     if not source.exists():
         raise PackError(f"There is no file or folder {show(source)}.")
@@ -114,27 +115,26 @@ def _of_file(file: Path) -> str:
 def _of_folder(folder: Path) -> str:
     if (folder / CSV_NAME).is_file():
         return "csv"
-    root = Root(
-        folder, allow_outside=True
-    )  # only names are looked at; the kind itself refuses what leaves the folder
+    # Names alone are examined here; the kind itself refuses files outside the folder.
+    root = Root(folder, allow_outside=True)
     names = list(root.walk())
-    found = [
+    kinds = [
         kind
-        for kind, there in (
+        for kind, is_match in (
             ("webdataset", any(looks_like_shard(root.path(shard)) for shard in shards_among(names)[:1])),
             ("parquet", bool(parquet_among(names))),
             ("imagefolder", bool(metadata_among(names))),
             ("coco", bool(annotations_among(root, names))),
             ("yolo", bool(yaml_in(folder))),
         )
-        if there
+        if is_match
     ]
-    if len(found) > 1:
+    if len(kinds) > 1:
         raise PackError(
-            f"The folder {show(folder)} looks like {' and like '.join(found)}: say which with kind=."
+            f"The folder {show(folder)} looks like {' and like '.join(kinds)}: say which with kind=."
         )
-    if found:
-        return found[0]
+    if kinds:
+        return kinds[0]
     images = [name for name in names if is_image(name)]
     if any("/" in name for name in images) or (images and find_label_files(names, range(len(names)))):
         return FOLDER
@@ -146,8 +146,8 @@ def _of_folder(folder: Path) -> str:
 def _held(folder: Path, names: list[str]) -> str:
     if not names:
         return "it is empty, but for hidden files and links" if any(folder.iterdir()) else "it is empty"
-    for kind, found in kinds_among(names).items():
-        first = names[found[0]]
+    for kind, indices in kinds_among(names).items():
+        first = names[indices[0]]
         return f"{show(first)} in it is {kind.what}. {kind.advice_for(str(folder / first))}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (

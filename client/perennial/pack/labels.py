@@ -1,6 +1,6 @@
-"""Labels as the service will know them, and what it would refuse of them, told before an upload.
+"""Labels as the service normalizes them, and a check for labels that it would refuse.
 
-A label is what the rules make of it (`perennial.pack.rules.labels`).
+Normalization follows the rules in `perennial.pack.rules.labels`.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,9 @@ _EXAMPLES = 5
 
 
 def check(rows: Iterable[Image], origin: str) -> None:
-    """Raise PackError for labels that the service would refuse, and classes of which nothing would be learned."""
+    """Raise PackError for labels that the service would refuse, and for classes without images to
+    learn.
+    """
     example: dict[str, str] = {}
     learned: set[str] = set()
     for row in rows:
@@ -26,17 +28,17 @@ def check(rows: Iterable[Image], origin: str) -> None:
             learned.add(row.label)
     wrong = [(label, why) for label in sorted(example) if (why := wrong_label(label))]
     if wrong:
-        said = "; ".join(
+        examples = "; ".join(
             f"{show(label)} (of {show(example[label])}) {why}" for label, why in wrong[:_EXAMPLES]
         )
         more = f"; and {len(wrong) - _EXAMPLES:,} more" if len(wrong) > _EXAMPLES else ""
         raise PackError(
-            f"The service would refuse {count(len(wrong), 'label')} of {origin}: {said}{more}. Rename them."
+            f"The service would refuse {count(len(wrong), 'label')} of {origin}: {examples}{more}. Rename them."
         )
-    held = sorted(set(example) - learned)
-    if held:
+    unlearned = sorted(set(example) - learned)
+    if unlearned:
         raise PackError(
-            f"In {origin}, {'the class' if len(held) == 1 else 'the classes'} {listed(held)} "
-            f"{'has' if len(held) == 1 else 'have'} test images but none to learn. Add some to the train part, or "
+            f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} {listed(unlearned)} "
+            f"{'has' if len(unlearned) == 1 else 'have'} test images but none to learn. Add some to the train part, or "
             "leave the class out."
         )

@@ -1,4 +1,4 @@
-"""Images of a program: a mapping from class to images, each its file's bytes or a path."""
+"""Images from a program: a mapping from class to images, each as bytes of a file or a path."""
 
 import os
 from array import array
@@ -17,10 +17,16 @@ Classes = Mapping[str, Sequence[Content]]
 
 
 class MappedImages(Images):
-    """Images by class, or by `train` and `test` and then by class; in the order of sorted parts and classes."""
+    """Images by class, or by `train` and `test` and then by class, in sorted order of parts and
+    classes.
+    """
 
     def __init__(self, source: Mapping[str, Sequence[Content] | Classes]) -> None:
-        """Raises PackError for a mapping of another shape."""
+        """List the images of a mapping.
+
+        Raises:
+            PackError: the mapping has another shape, or has no images.
+        """
         super().__init__("a mapping")
         self._contents: list[bytes | int] = []  # bytes, or the number of a file
         self._paths: list[str] = []
@@ -70,11 +76,11 @@ class MappedImages(Images):
             )
 
     def sizes(self) -> "array[int]":
-        """Of bytes and files; nothing is read."""
+        """Return the sizes of bytes and files without reading."""
         return array("q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents))
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """In order."""
+        """Yield the images in order."""
         for content in self._contents[first:]:
             yield (
                 (content,) if isinstance(content, bytes) else self._seen.pieces(content, self._paths[content])

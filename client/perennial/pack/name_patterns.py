@@ -1,6 +1,7 @@
-"""A regular expression on names of files, in a process of its own: one that never ends is stopped, and said.
+"""Matching of file names by a regular expression, in a separate process with a time limit.
 
-It runs on the sender's side alone; the service reads patterns such as `{label}_{number}`, which cost one pass a name.
+It runs only on the sender's side. The service supports patterns such as `{label}_{number}`, which
+need a single pass per name.
 """
 
 import json
@@ -35,21 +36,23 @@ print(json.dumps({"labels": [match and match[group] for match in found]}))
 
 
 def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) -> list[str | None]:
-    """The label in each name: the group `label` of the expression, else its first; None where it does not match.
+    """Return the label in each name, or None if it does not match.
 
     Args:
-        pattern: at most 200 characters, searched for in a name; a name of more than 255 does not match.
-        limit_s: seconds that all names may take.
+        pattern: at most 200 characters, searched for in a name; the label is the group `label`,
+            else the first group. Names of more than 255 characters do not match.
+        limit_s: maximum seconds for all names.
 
-    Raises PackError: the expression is none, or takes too long.
+    Raises:
+        PackError: the expression is invalid, or takes too long.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise PackError(f"names_pattern has {len(pattern)} characters; {MAX_PATTERN_CHARS} are allowed.")
-    given = json.dumps([pattern, list(names), MAX_NAME_CHARS])
+    request = json.dumps([pattern, list(names), MAX_NAME_CHARS])
     try:
         run = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
-            input=given,
+            input=request,
             capture_output=True,
             text=True,
             timeout=limit_s,
@@ -63,22 +66,22 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
         raise PackError(
             f"The regular expression {show(pattern)} could not be run: {show(run.stderr[-200:])}."
         )
-    answer = json.loads(run.stdout)
-    if "wrong" in answer:
+    response = json.loads(run.stdout)
+    if "wrong" in response:
         raise PackError(
             f"names_pattern is {show(pattern)}, which is neither a pattern such as {{label}}_{{number}} nor a regular "
-            f"expression with a group for the label, such as '(.+)_\\d+': {answer['wrong']}."
+            f"expression with a group for the label, such as '(.+)_\\d+': {response['wrong']}."
         )
-    labels: list[str | None] = answer["labels"]
+    labels: list[str | None] = response["labels"]
     return labels
 
 
 def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
-    """Labels of the images among `names` by a regular expression, as a table. Raises PackError."""
+    """Return a table of the images' labels by a regular expression. Raises PackError."""
     images = [name for name in names if is_image(name) and not is_junk(name)]
     rows = Rows(TITLE, len(images))
-    found = match_names(pattern, [name.rpartition("/")[2] for name in images])
-    for name, label in zip(images, found, strict=True):
+    labels = match_names(pattern, [name.rpartition("/")[2] for name in images])
+    for name, label in zip(images, labels, strict=True):
         if label is None:
             rows.spoil(name, "does not match the pattern of names")
         else:

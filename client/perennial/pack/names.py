@@ -1,4 +1,4 @@
-"""The service's rules of paths: what it refuses, and names that it takes."""
+"""The service's rules for paths, and names that satisfy them."""
 
 import re
 
@@ -7,15 +7,15 @@ from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_ju
 __all__ = ["CSV_NAME", "IMAGE_SUFFIXES", "is_image", "is_junk", "normal", "numbered", "wrong_path"]
 
 MAX_NAME_BYTES = 1024
-"""Of a path in UTF-8."""
+"""Maximum bytes of a path in UTF-8."""
 MAX_DEPTH = 32
-"""Folders of a path."""
+"""Maximum number of folders in a path."""
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def wrong_path(path: str) -> str:
-    """Why the service would refuse a path in an archive, as the end of a sentence; empty where it would not."""
+    """Return why the service would refuse a path in an archive, as the end of a sentence, or ""."""
     if _CONTROL.search(path):
         return "has a control character, or bytes that are not UTF-8, in its name"
     if "\\" in path:
@@ -32,6 +32,8 @@ def wrong_path(path: str) -> str:
 
 
 def numbered(number: int, name: str = "") -> str:
-    """A name that sorts by `number` and keeps what can be kept of `name`, such as `00000012-cat.png`."""
+    """Return a name that sorts by `number` and keeps the valid part of `name`:
+    `00000012-cat.png`.
+    """
     base = normal(name.rsplit("/", 1)[-1])[-60:].strip()
     return f"{number:08d}" if not base or wrong_path(base) else f"{number:08d}-{base}"

@@ -1,4 +1,4 @@
-"""Names of classes for a source that knows its labels by number."""
+"""Class names of sources that label by number."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,17 @@ from perennial.pack.text import show
 
 
 class ClassNames:
-    """Number → name; without names a number is its own name."""
+    """Mapping from number to name; without names a number is its own name."""
 
     def __init__(self, names: Sequence[str] | None, where: str) -> None:
         self._names, self._where = names, where
 
     def label(self, found: str | int, said_by: str) -> str:
-        """The name of a class by its number, where classes have names; any other text stays. Raises PackError."""
+        """Return the name for a class number, if classes have names; other texts stay unchanged.
+
+        Raises:
+            PackError: there is no class with this number.
+        """
         if self._names is None or not str(found).removeprefix("-").isdecimal():
             return str(found)
         number = int(found)

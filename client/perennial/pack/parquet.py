@@ -1,7 +1,9 @@
-"""Hugging Face datasets as parquet: a column of images (their bytes and path), one of labels, parts by file name.
+"""Hugging Face datasets as parquet: a column of images (bytes and path), one of labels, parts by
+file.
 
-Labels and paths are read at once; image bytes by row group, once for their sizes (parquet keeps none) and once to be
-sent. What the columns are is read from their declared types (`parquet_columns`).
+Labels and paths are read at once. Image bytes are read by row group: once for their sizes, which
+parquet does not store, and once to be sent. Columns are identified by their declared types
+(`parquet_columns`).
 """
 
 from array import array
@@ -25,17 +27,17 @@ from perennial.pack.text import count, show
 SUFFIX = ".parquet"
 _BATCH_ROWS = 64
 _RATIO = 100
-"""A column may grow so many times when it is unpacked, as an archive may in the service; images hardly grow."""
+"""Maximum compression ratio of a column, as for archives in the service; images hardly compress."""
 _FREE_BYTES = 64 << 20
-"""Of a column of a row group, for which its growth does not matter."""
+"""Bytes of a column in a row group below which the ratio is not checked."""
 _SAID = 200
-"""Characters of an error of pyarrow that a message quotes."""
+"""Maximum characters quoted from an error of pyarrow."""
 _OF_PYARROW = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError, ArithmeticError)
-"""Exceptions that pyarrow raises for files that are damaged or odd."""
+"""Exceptions that pyarrow raises for damaged or unusual files."""
 
 
 class ParquetImages(Images):
-    """The images of parquet files, in the order of the sorted files' names and then of their rows."""
+    """The images of parquet files, ordered by file name and then by row."""
 
     def __init__(
         self,
@@ -48,8 +50,13 @@ class ParquetImages(Images):
     ) -> None:
         """Read schemas, labels and names.
 
-        image, label: columns, where they are not called as usual; max_bad: the share of rows that may be bad. Raises
-        PackError; ExtraMissing without pyarrow.
+        Args:
+            image, label: columns, if they have unusual names.
+            max_bad: largest allowed share of bad rows.
+
+        Raises:
+            PackError: the files cannot be used, or too many rows are bad.
+            ExtraMissing: pyarrow is not installed.
         """
         self._parquet = needed("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
@@ -59,7 +66,7 @@ class ParquetImages(Images):
         self._files = [root.path(file) for file in files]
         self._seen, self._columns = Seen(), list[Columns]()
         self._bad = BadEntries(self.origin, max_bad)
-        self._rows_of: list[array[int]] = []  # per file, the rows that have a label
+        self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
         part_of = parts.parts_of(files)
         for number, path in enumerate(self._files):
@@ -67,13 +74,13 @@ class ParquetImages(Images):
             with self._opened(number) as file:
                 self._columns.append(columns_of(file.schema_arrow, path, image, label))
                 self._list(file, number, part_of[number])
-        found = {row.part for row in self.rows}
+        parts_present = {row.part for row in self.rows}
         self._check()
-        as_taken = parts.joined(found, show(source))
+        as_taken = parts.joined(parts_present, show(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
     def _check(self) -> None:
-        """Say what is left out, of what is known by now. Raises PackError where too much is."""
+        """Set the warnings about rows left out so far. Raises PackError if there are too many."""
         self.warnings = self._bad.check(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
@@ -81,13 +88,13 @@ class ParquetImages(Images):
             self.warnings.append(f"{count(self._unlabelled, 'row')} without a label left out.")
 
     def _list(self, file: Any, number: int, part: str) -> None:
-        columns, kept = self._columns[number], array("l")
-        classes, shown = ClassNames(columns.names, "the schema"), show(self._files[number])
+        columns, labelled_rows = self._columns[number], array("l")
+        classes, file_name = ClassNames(columns.names, "the schema"), show(self._files[number])
         at = 0
         for batch in file.iter_batches(columns=columns.read, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
             for label, path in zip(labels, columns.paths_in(batch), strict=True):
-                where = f"Row {at} of {shown}"
+                where = f"Row {at} of {file_name}"
                 try:
                     name = columns.name_of(label, classes, where)
                     if name is None:
@@ -96,21 +103,21 @@ class ParquetImages(Images):
                         self.rows.append(
                             Image(numbered(len(self.rows), path or ""), normal_label(name), part)
                         )
-                        kept.append(at)
+                        labelled_rows.append(at)
                 except PackError as error:
                     self._bad.add(where, str(error).removeprefix(where).strip())
                 at += 1
-        self._rows_of.append(kept)
+        self._rows_of.append(labelled_rows)
 
     def sizes(self) -> "array[int]":
-        """Reads the column of images once, and leaves out rows without one."""
+        """Read the column of images once, leaving out rows without an image."""
         sizes, rows, at = array("q"), list[Image](), 0
-        for number, kept in enumerate(self._rows_of):
-            there = array("l")
+        for number, labelled_rows in enumerate(self._rows_of):
+            rows_with_images = array("l")
             with self._opened(number) as file:
-                for row, content in zip(kept, self._labelled(file, number, 0), strict=True):
+                for row, content in zip(labelled_rows, self._labelled(file, number, 0), strict=True):
                     if content:
-                        there.append(row)
+                        rows_with_images.append(row)
                         rows.append(self.rows[at])
                         sizes.append(len(content))
                     else:
@@ -119,42 +126,44 @@ class ParquetImages(Images):
                             "has no image in it, perhaps only its path: embed the images when the parquet is written",
                         )
                     at += 1
-            self._rows_of[number] = there
+            self._rows_of[number] = rows_with_images
         self.rows[:] = rows
         self._check()
         return sizes
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """From the row group that holds image `first` on."""
+        """Yield the images, starting with the row group of image `first`."""
         return ((content or b"",) for content in self._bytes(first))
 
     def _bytes(self, first: int) -> Iterator[bytes | None]:
-        for number, kept in enumerate(self._rows_of):
-            if first < len(kept):
+        for number, usable_rows in enumerate(self._rows_of):
+            if first < len(usable_rows):
                 with self._opened(number) as file:
                     yield from self._labelled(file, number, first)
-            first = max(0, first - len(kept))
+            first = max(0, first - len(usable_rows))
 
     def _labelled(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
-        """The bytes of a file's labelled rows from the `first` one on, row group by row group."""
-        kept, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
+        """Yield the bytes of a file's labelled rows from the `first` one on, by row group."""
+        labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows
             row = begin
             begin = end
-            if at == len(kept) or kept[at] >= end:
+            if at == len(labelled_rows) or labelled_rows[at] >= end:
                 continue
             batches = file.iter_batches(_BATCH_ROWS, [group], [columns.bytes], use_threads=False)
             for batch in batches:
                 values = columns.bytes_in(batch)
-                while at < len(kept) and kept[at] < row + len(values):
-                    yield values[kept[at] - row].as_py()
+                while at < len(labelled_rows) and labelled_rows[at] < row + len(values):
+                    yield values[labelled_rows[at] - row].as_py()
                     at += 1
                 row += len(values)
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[Any]:
-        """A file that is as it was, at its opening and at its end; pyarrow's errors in words."""
+        """Open a file, checking it for changes before and after; raise pyarrow's errors as
+        PackError.
+        """
         path = self._files[number]
         try:
             with Path(path).open("rb") as file:
@@ -166,14 +175,14 @@ class ParquetImages(Images):
         except PackError:
             raise
         except _OF_PYARROW as error:
-            said = show(str(error).partition("\n")[0][:_SAID])
+            reason = show(str(error).partition("\n")[0][:_SAID])
             raise PackError(
-                f"The file {show(path)} is damaged, or no parquet that can be read: {said}."
+                f"The file {show(path)} is damaged, or no parquet that can be read: {reason}."
             ) from error
 
 
 def _require_small(metadata: Any, path: str) -> None:
-    """Raises PackError where a column says that it grows far more than images do."""
+    """Raise PackError if a column's compression ratio is far above that of images."""
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for number in range(row_group.num_columns):
@@ -188,5 +197,5 @@ def _require_small(metadata: Any, path: str) -> None:
 
 
 def parquet_among(names: Iterable[str]) -> list[str]:
-    """Those of a folder's files that end like parquet."""
+    """Return the parquet files among a folder's files, by suffix."""
     return [name for name in names if name.endswith(SUFFIX)]

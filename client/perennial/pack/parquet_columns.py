@@ -1,6 +1,6 @@
-"""Columns of a parquet that hold image and label, by their declared types.
+"""Identification of a parquet file's image and label columns by their declared types.
 
-The types are Arrow's, and what `datasets` says of its features in the schema's metadata, under `huggingface`.
+The types are Arrow's, and the features of `datasets` in the schema's metadata under `huggingface`.
 """
 
 import json
@@ -19,10 +19,14 @@ _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of image and label.
+    """The columns of image and label.
 
-    image: column; is_struct: whether it has fields, `bytes` among them; has_path: and `path`; label: column; names: of
-    the classes, None where labels name themselves.
+    Attributes:
+        image: name of the image column.
+        is_struct: True if it has fields, with `bytes` among them.
+        has_path: True if it also has a field `path`.
+        label: name of the label column.
+        names: names of the classes; None: labels are names themselves.
     """
 
     image: str
@@ -33,26 +37,28 @@ class Columns:
 
     @property
     def read(self) -> list[str]:
-        """The leaves that tell labels and paths, as pyarrow takes them."""
+        """Leaf columns with labels and paths, as pyarrow names them."""
         return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
 
     @property
     def bytes(self) -> str:
-        """The leaf of images."""
+        """Leaf column with image bytes."""
         return f"{self.image}.{BYTES}" if self.is_struct else self.image
 
     def bytes_in(self, batch: Any) -> Any:
-        """The images of a batch; none where a struct is null."""
+        """Return the images of a batch; null where a struct is null."""
         return _field(batch.column(self.image), BYTES) if self.is_struct else batch.column(self.image)
 
     def paths_in(self, batch: Any) -> list[str | None]:
-        """The path of each image of a batch, None where nothing says it."""
+        """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
         return list(_field(batch.column(self.image), PATH).to_pylist())
 
     def name_of(self, label: object, classes: ClassNames, where: str) -> str | None:
-        """The class of a label; None: there is no label. Raises PackError, which begins with `where`."""
+        """Return the class of a label, or None without a label. Raises PackError that begins with
+        `where`.
+        """
         if label is None or label == -1 or label != label or label == "":
             return None
         if isinstance(label, float):
@@ -63,7 +69,7 @@ class Columns:
 
 
 def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> Columns:
-    """The columns of image and label. Raises PackError naming those that there are."""
+    """Return the columns of image and label. Raises PackError that lists the existing columns."""
     types = needed("pyarrow", "A parquet file").types
     features = _features(schema)
     images = [name for name, feature in features.items() if _is_a(feature, "Image")]
@@ -77,12 +83,14 @@ def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> 
 
 
 def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
-    """The fields of a column of images, none where it is bytes themselves. Raises PackError."""
+    """Return the fields of an image column, none if it contains bytes itself. Raises PackError."""
     if types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
-            held = [f"{field.name} ({field.type})" for field in fields]
-            raise PackError(f"The column {show(image)} of {show(path)} has no bytes, but {listed(held)}.")
+            field_types = [f"{field.name} ({field.type})" for field in fields]
+            raise PackError(
+                f"The column {show(image)} of {show(path)} has no bytes, but {listed(field_types)}."
+            )
         texts = [field.name for field in fields if field.name == BYTES or _is_text(types, field.type)]
         return [name for name in texts if name in (BYTES, PATH)]
     if not _is_binary(types, kind):
@@ -91,7 +99,7 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
 
 
 def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
-    """Raise PackError unless a column holds one label a row."""
+    """Raise PackError unless the column has one label per row."""
     kind = schema.field(label).type
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -99,14 +107,18 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
         return
     where = f"The column {show(label)} of {show(path)} is {kind}"
     if types.is_nested(kind):
-        others = [
+        single_label_columns = [
             field.name
             for field in schema
             if field.name != label and (types.is_integer(field.type) or _is_text(types, field.type))
         ]
         raise PackError(
             f"{where}: several labels for one image (multi-label). One is learned. Write a column with one label a row"
-            + (f", or name one of {listed(others)} with -o label=… (label=…)." if others else ".")
+            + (
+                f", or name one of {listed(single_label_columns)} with -o label=… (label=…)."
+                if single_label_columns
+                else "."
+            )
         )
     raise PackError(f"{where}; labels are numbers or names.")
 
@@ -127,22 +139,22 @@ def _is_text(types: Any, kind: Any) -> bool:
 
 
 def _field(values: Any, name: str) -> Any:
-    """The values of a field, null where the struct is."""
+    """Return the values of a field, null where the struct is null."""
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 
 def _features(schema: Any) -> dict[str, dict[str, Any]]:
-    """Return what `datasets` says of columns that are in the schema."""
+    """Return the features of `datasets` for columns in the schema."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
-    items = found.items() if isinstance(found, dict) else ()
+    items = features.items() if isinstance(features, dict) else ()
     return {name: feature for name, feature in items if isinstance(feature, dict) and name in schema.names}
 
 
 def _names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
-    """Return the names of the classes. Raises PackError where they are no list of texts."""
+    """Return the names of the classes. Raises PackError unless they are a list of texts."""
     names = feature.get("names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise PackError(f"The names of classes in the schema of {show(path)} are no list of texts.")
@@ -161,11 +173,11 @@ def _chosen(
     candidates = by_type or [name for name in usual if name in columns][:1]
     if wanted is None and len(candidates) == 1:
         return candidates[0]
-    found = (
+    problem = (
         f"several columns of {what}s"
         if wanted is None and candidates
         else f"no column {show(wanted or what)}"
     )
     raise PackError(
-        f"{show(path)} has {found}; its columns are {listed(columns, 20)}. Say which with {what}=."
+        f"{show(path)} has {problem}; its columns are {listed(columns, 20)}. Say which with {what}=."
     )

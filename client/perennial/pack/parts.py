@@ -1,7 +1,7 @@
-"""Which part of a batch a name speaks of: `train`, `test` or `validation`.
+"""Detection of the part of a batch that a name refers to: `train`, `test` or `validation`.
 
-The rules are the service's own: a validation part is held out where there is no test part, and learned where there is
-one; without a training part nothing would be learned.
+The rules are the service's own: a validation part is held out if there is no test part, and learned
+if there is one. Without a training part nothing would be learned.
 """
 
 import re
@@ -16,38 +16,39 @@ _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 
 def part_of(word: str) -> str:
-    """TRAIN, TEST or VALIDATION when a word, in any case, is one for it; else empty."""
+    """Return TRAIN, TEST or VALIDATION if a word, in any case, means it; else ""."""
     return _WORDS.get(word.strip().lower(), "")
 
 
 def part_in(name: str) -> str:
-    """The last part that a name speaks of: `train-00000-of-00002.parquet`, `instances_val2017.json`; else empty."""
-    found = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
-    return found[-1] if found else ""
+    """Return the last part in a name, such as `train-00000-of-00002.parquet`, or ""."""
+    parts_named = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
+    return parts_named[-1] if parts_named else ""
 
 
 def parts_of(files: Sequence[str]) -> list[str]:
-    """The part of each file of a source by its name; a single file is a batch without parts, whatever it is called."""
+    """Return the part of each file of a source by its name; a single file has no part."""
     return [part_in(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
 def joined(parts: Iterable[str], where: str) -> dict[str, str]:
-    """Each part that a source has, empty for none said → `train`, `test` or empty, as the service takes them.
+    """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
+    them.
 
     Raises:
         PackError: images would be held out and none learned.
     """
-    there = set(parts)
-    if there <= {""}:
+    present = set(parts)
+    if present <= {""}:
         return {"": ""}
-    if not there & {TRAIN, ""}:
+    if not present & {TRAIN, ""}:
         raise PackError(
-            f"{where} has a {' and a '.join(sorted(there))} part, but no images to learn. Add a train part, or pack "
+            f"{where} has a {' and a '.join(sorted(present))} part, but no images to learn. Add a train part, or pack "
             "the images without parts: then the service holds out a share."
         )
     return {
         "": TRAIN,
         TRAIN: TRAIN,
         TEST: TEST,
-        VALIDATION: TRAIN if TEST in there else TEST,
+        VALIDATION: TRAIN if TEST in present else TEST,
     }

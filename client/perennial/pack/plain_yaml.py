@@ -1,4 +1,4 @@
-"""The little of YAML that a YOLO data.yaml uses: top keys with a text, a list, or a map from numbers to names."""
+"""A parser for the YAML subset of YOLO's data.yaml: top-level texts, lists, and maps of names."""
 
 import re
 
@@ -12,20 +12,21 @@ _ITEM = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[
 
 
 def read(text: str, where: str) -> dict[str, Value]:
-    """The top keys. A value that is more than a text, a list or a map is left out.
+    """Return the top-level keys, leaving out values other than texts, lists and maps.
 
-    Raises PackError for a line that is none of these.
+    Raises:
+        PackError: a line cannot be parsed.
     """
-    found: dict[str, Value] = {}
-    for key, first, rest in _blocks(text, where):
-        value = _value(first, rest, f"The entry {show(key)} of {where}")
+    values: dict[str, Value] = {}
+    for key, first, following_lines in _blocks(text, where):
+        value = _value(first, following_lines, f"The entry {show(key)} of {where}")
         if value is not None:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
-    """(key, what follows it on its line, the lines below that belong to it)."""
+    """Return (key, rest of its line, lines below that belong to it)."""
     blocks: list[tuple[str, str, list[str]]] = []
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         line = _uncommented(raw).rstrip()
@@ -64,7 +65,7 @@ def _value(first: str, rest: list[str], where: str) -> Value | None:
 
 
 def _flow(text: str, where: str) -> list[str]:
-    """The items of a list in brackets."""
+    """Return the items of a list in brackets."""
     items, at = [], 0
     while at < len(text.rstrip()):
         item = _ITEM.match(text, at)
@@ -86,7 +87,7 @@ def _scalar(text: str) -> str:
 
 
 def _uncommented(line: str) -> str:
-    """A line without its comment: `#` at the start or after a blank, outside quotes."""
+    """Return a line without its comment: `#` at the start or after a blank, outside quotes."""
     quote = ""
     for at, character in enumerate(line):
         if quote:

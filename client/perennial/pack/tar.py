@@ -1,6 +1,6 @@
-"""Headers of a tar whose bytes depend on names and sizes alone: fixed times, owners and modes.
+"""Tar headers that depend only on names and sizes: fixed times, owners and modes.
 
-POSIX.1-2017, pax interchange format: a name that is long or not ASCII stands in a pax record before its header.
+POSIX.1-2017, pax interchange format: a long or non-ASCII name is in a pax record before its header.
 """
 
 import tarfile
@@ -11,26 +11,26 @@ _PLAIN_NAME_BYTES, _PLAIN_SIZE = tarfile.LENGTH_NAME, 8**11
 
 
 def header(name: str, size: int) -> bytes:
-    """What stands before the `size` bytes of a file called `name`."""
+    """Return the header of a file called `name` with `size` bytes."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o644, 0
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
 def header_bytes(name: str, size: int) -> int:
-    """The length of `header(name, size)`, most often without making it."""
+    """Return the length of `header(name, size)`, usually without building it."""
     if name.isascii() and len(name) <= _PLAIN_NAME_BYTES and size < _PLAIN_SIZE:
         return BLOCK
     return len(header(name, size))
 
 
 def padding(size: int) -> int:
-    """Zeros between the `size` bytes of a file and the next header."""
+    """Return the number of zero bytes between a file of `size` bytes and the next header."""
     return -size % BLOCK
 
 
 def is_header(block: bytes) -> bool:
-    """Return whether 512 bytes are a header: its checksum says so, and zeros are none."""
+    """Return True if 512 bytes are a header with a valid checksum; zeros are not."""
     digits = block[148:156].strip(b" \0")
     if len(block) != BLOCK or not digits.isdigit() or b"8" in digits or b"9" in digits:
         return False

@@ -1,6 +1,7 @@
-"""A batch as the bytes that are sent: a tar whose every byte is known from names and sizes alone.
+"""A batch as a tar whose layout follows from names and sizes alone.
 
-So a stream that was cut goes on from any byte without a temporary file, and the same source gives the same bytes.
+An interrupted stream can therefore resume from any byte without a temporary file, and the same
+source yields the same bytes.
 """
 
 import csv
@@ -20,20 +21,25 @@ from perennial.pack.names import CSV_NAME
 from perennial.pack.text import count, show
 
 _USUAL_ENTRIES, _USUAL_CLASSES = 500_000, 10_000
-"""PERENNIAL_MAX_ENTRIES and PERENNIAL_MAX_CLASSES of a service that does not set them."""
+"""Defaults of the service's PERENNIAL_MAX_ENTRIES and PERENNIAL_MAX_CLASSES."""
 _MAX_CSV_BYTES = 32 << 20
 _CLASSES_SAID = 3
 
 
 class TarBatch(Batch):
-    """Labelled images as one tar, made while it is read."""
+    """Labelled images as one tar, generated while it is read."""
 
     def __init__(self, images: Images) -> None:
-        """Raises PackError for labels that the service would refuse."""
+        """Check the labels of the images.
+
+        Raises:
+            PackError: the service would refuse them.
+        """
         labels.check(images.rows, images.origin)
         self._images = images
         if images.listed:
-            _labels_csv(images)  # one that is too large is told before an image is read
+            # Build it now, so that a list that is too large raises before any image is read.
+            _labels_csv(images)
 
     @property
     def size(self) -> int:
@@ -42,43 +48,44 @@ class TarBatch(Batch):
 
     @property
     def warnings(self) -> list[str]:
-        """See Batch; of images that are fetched while they are sent, also what was found then."""
+        """See Batch. For images fetched while sending, includes what was found then."""
         return self._images.warnings + _beyond_usual(self._images.rows)
 
     def identity(self) -> str:
-        """See Batch; of images that are elsewhere by their versions, so that they are not read for it."""
+        """See Batch. Remote images are identified by their versions, without reading them."""
         return self._images.identity() or super().identity()
 
     def describe(self) -> str:
         """See Batch."""
         rows = self._images.rows
-        of = Counter(row.label for row in rows)
-        named = [f"{show(label)} {number:,}" for label, number in sorted(of.items())]
-        more = f" and {len(named) - _CLASSES_SAID:,} more" if len(named) > _CLASSES_SAID else ""
-        held = sum(row.part == "test" for row in rows)
+        count_by_label = Counter(row.label for row in rows)
+        label_counts = [f"{show(label)} {number:,}" for label, number in sorted(count_by_label.items())]
+        more = f" and {len(label_counts) - _CLASSES_SAID:,} more" if len(label_counts) > _CLASSES_SAID else ""
+        held_out = sum(row.part == "test" for row in rows)
         split = (
-            f"{len(rows) - held:,} to learn and {held:,} held out"
-            if held
+            f"{len(rows) - held_out:,} to learn and {held_out:,} held out"
+            if held_out
             else "of which the service holds out a share"
         )
         return (
-            f"{count(len(rows), 'image')} of {count(len(of), 'class', 'classes')} "
-            f"({', '.join(named[:_CLASSES_SAID])}{more}), {split}, from {self._images.origin}."
+            f"{count(len(rows), 'image')} of {count(len(count_by_label), 'class', 'classes')} "
+            f"({', '.join(label_counts[:_CLASSES_SAID])}{more}), {split}, from {self._images.origin}."
         )
 
     @property
     def count(self) -> int:
-        """Images, those that cannot be read among them until they were."""
+        """Number of images, including unreadable ones that have not been read yet."""
         return len(self._images.rows)
 
     def labelled(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield name, label and bytes of each image.
 
         Raises:
-            SourceChanged: a file is not what it was.
+            SourceChanged: a file has changed.
             PackError: a file cannot be read.
         """
-        sizes, rows = self._sizes, self._images.rows  # sizes first: they may leave rows out
+        # Compute the sizes first: that may remove rows.
+        sizes, rows = self._sizes, self._images.rows
         contents = self._images.contents(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
             yield row.name, row.label, b"".join(_exactly(content, size, row.name))
@@ -87,18 +94,19 @@ class TarBatch(Batch):
     def _sizes(self) -> "array[int]":
         rows = len(self._images.rows)
         sizes = self._images.sizes()
-        if len(sizes) < rows:  # images that cannot be read are left out
+        if len(sizes) < rows:  # unreadable images were left out
             labels.check(self._images.rows, self._images.origin)
         return sizes
 
     @cached_property
     def _csv(self) -> bytes | None:
-        assert len(self._sizes) == len(self._images.rows)  # asked for first: it may leave rows out
+        # Compute the sizes first: that may remove rows.
+        assert len(self._sizes) == len(self._images.rows)
         return _labels_csv(self._images) if self._images.listed else None
 
     @cached_property
     def _starts(self) -> "array[int]":
-        """Where each image's header begins, and where the last image ends."""
+        """Offset of each image's header, and the end of the last image."""
         entries = map(_entry_bytes, (row.name for row in self._images.rows), self._sizes)
         return array("q", accumulate(entries, initial=0))
 
@@ -127,7 +135,7 @@ def _entry_bytes(name: str, size: int) -> int:
 
 
 def _exactly(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
-    """The pieces of an image, which must have as many bytes as its header has said."""
+    """Yield the pieces of an image, which must have exactly the size in its header."""
     read = 0
     for piece in content:
         read += len(piece)
@@ -142,7 +150,9 @@ def _exactly(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
 
 
 def _labels_csv(images: Images) -> bytes:
-    """`path,label[,split]` of all images. Raises PackError where the service would find it too large."""
+    """Return `path,label[,split]` of all images. Raises PackError if it is too large for the
+    service.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     parts = any(row.part for row in images.rows)
@@ -159,13 +169,13 @@ def _labels_csv(images: Images) -> bytes:
 
 
 def _beyond_usual(rows: list[Image]) -> list[str]:
-    """What a service refuses unless its settings are others."""
+    """Return warnings about limits that a service has by default."""
     classes = len({row.label for row in rows})
     return [
-        f"{what}; a service accepts {most:,} in a batch unless its settings say otherwise."
-        for number, most, what in (
+        f"{description}; a service accepts {limit:,} in a batch unless its settings say otherwise."
+        for number, limit, description in (
             (len(rows), _USUAL_ENTRIES, count(len(rows), "image")),
             (classes, _USUAL_CLASSES, count(classes, "class", "classes")),
         )
-        if number > most
+        if number > limit
     ]

@@ -1,4 +1,4 @@
-"""Words of sentences: quoted names, counts and lists."""
+"""Quoted names, counts and lists for messages."""
 
 from pathlib import Path
 
@@ -9,5 +9,7 @@ __all__ = ["count", "listed", "show"]
 
 
 def show(name: str | Path) -> str:
-    """`name` quoted for a message: escapes for everything unprintable, at most about 120 characters."""
+    """Return `name` quoted for a message, with unprintable characters escaped, at most about 120
+    long.
+    """
     return names.show(str(name))

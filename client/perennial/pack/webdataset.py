@@ -1,4 +1,6 @@
-"""WebDataset shards: tars in which files of one key are one sample, `000123.jpg` beside `000123.cls` or `.json`."""
+"""WebDataset shards: tars in which the files of one key form a sample, such as `000123.jpg` and
+`.cls`.
+"""
 
 import gzip
 import json
@@ -26,12 +28,12 @@ CLASS_NAMES = "classnames.txt"
 _LABEL_KEYS = ("label", "cls", "class", "class_name")
 _MAX_LABEL_BYTES = 1 << 20
 _LOOKED_AT = 3
-"""Samples by which a shard is known: a bad one may be among them."""
+"""Number of samples examined to detect a shard, since a bad one may be among them."""
 _PIECE = 1 << 20
 
 
 class Sample:
-    """The files of one key: where its image lies, and its label; `wrong`: why it is bad."""
+    """The files of one key: position of its image, and its label; `wrong`: why it is bad."""
 
     __slots__ = ("bytes", "image", "key", "label", "offset", "wrong")
 
@@ -42,7 +44,7 @@ class Sample:
 
 
 class ShardImages(Images):
-    """The images of shards, in the order of the sorted shards' names and then of each shard's own."""
+    """The images of shards, ordered by shard name and then as in the shard."""
 
     def __init__(
         self,
@@ -54,8 +56,13 @@ class ShardImages(Images):
     ) -> None:
         """Read the shards' directories and labels.
 
-        names: of the classes, where labels are numbers; default the lines of a `classnames.txt` beside the shards,
-        else the numbers themselves; max_bad: the share of samples that may be bad. Raises PackError.
+        Args:
+            names: class names, if labels are numbers. Default: the lines of a `classnames.txt`
+                beside the shards, else the numbers themselves.
+            max_bad: largest allowed share of bad samples.
+
+        Raises:
+            PackError: the shards cannot be used, or too many samples are bad.
         """
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
@@ -104,11 +111,11 @@ class ShardImages(Images):
         self._sizes.append(sample.bytes)
 
     def sizes(self) -> "array[int]":
-        """As the shards' headers say."""
+        """Return the sizes in the shards' headers."""
         return self._sizes
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Shard by shard, front to back."""
+        """Yield the images shard by shard, front to back."""
         at = first
         while at < len(self.rows):
             shard = self._shard_of[at]
@@ -123,12 +130,12 @@ class ShardImages(Images):
 
 
 def shards_among(names: Iterable[str]) -> list[str]:
-    """Those of a folder's files that end like shards."""
+    """Return the shards among a folder's files, by suffix."""
     return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk(name)]
 
 
 def looks_like_shard(path: str) -> bool:
-    """Return whether one of a tar's first samples has an image and a label."""
+    """Return True if one of a tar's first samples has an image and a label."""
     try:
         first = list(islice(samples_of(path), _LOOKED_AT))
     except PackError:
@@ -137,9 +144,12 @@ def looks_like_shard(path: str) -> bool:
 
 
 def samples_of(path: str) -> Iterator[Sample]:
-    """The samples of one shard, and one that is bad for each damaged header. Raises PackError for a damaged shard.
+    """Yield the samples of a shard, and a bad sample for each damaged header.
 
-    Tars that were written one after another into one file are read one after another.
+    Concatenated tars in one file are read one after another.
+
+    Raises:
+        PackError: the shard is damaged.
     """
     try:
         with _opened(path) as (_, file):
@@ -156,7 +166,7 @@ _Bytes = IO[bytes] | gzip.GzipFile
 
 
 def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
-    """The samples of the tar that begins here; returns where it ends."""
+    """Yield the samples of the tar at the current position; return its end."""
     current: Sample | None = None
     with tarfile.open(fileobj=file, mode="r:") as shard:
         while (member := shard.next()) is not None:
@@ -178,9 +188,10 @@ def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
 
 
 def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
-    """Return where another tar begins after the one that ended at `end`; None: there is none.
+    """Return the start of another tar after `end`, or None.
 
-    `tarfile` also ends at a header that is damaged: the reading goes on at the next one, and a bad sample says so.
+    `tarfile` also stops at a damaged header. Reading then continues at the next valid one, and a
+    bad sample reports the gap.
     """
     file.seek(end)
     at, damaged = end, False
@@ -189,10 +200,10 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
             at += len(block)
             continue
         for begin in range(0, len(block), tar.BLOCK):
-            found = block[begin : begin + tar.BLOCK]
-            if tar.is_header(found):
+            candidate = block[begin : begin + tar.BLOCK]
+            if tar.is_header(candidate):
                 return at + begin
-            if found.count(0) != len(found) and not damaged:
+            if candidate.count(0) != len(candidate) and not damaged:
                 damaged = True
                 yield Sample(
                     f"at byte {at + begin}", f"has a damaged header, or is no part of a tar of {show(path)}"
@@ -202,7 +213,7 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
 
 
 def _take(sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str) -> None:
-    """What a file says of its sample; of several images the first counts."""
+    """Add a file's image or label to its sample; of several images the first counts."""
     if suffix in IMAGE_SUFFIXES and not sample.image:
         sample.image, sample.offset, sample.bytes = member.name, member.offset_data, member.size
     elif suffix in (".cls", ".json") and (sample.label is None or suffix == ".cls"):
@@ -217,36 +228,36 @@ def _take(sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.T
 
 
 def _label(data: bytes, suffix: str, where: str) -> str | int | None:
-    """The label in a file. Raises PackError."""
+    """Return the label in a file. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()
-        found = json.loads(text) if suffix == ".json" else text
+        value = json.loads(text) if suffix == ".json" else text
     except (ValueError, RecursionError) as error:
         raise PackError(f"has {where}, which is no label: {error}") from error
-    if isinstance(found, dict):
-        found = next((found[key] for key in _LABEL_KEYS if key in found), None)
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if found is None or isinstance(found, str) or type(found) is int:
-        return found
-    several = " (multi-label)" if isinstance(found, list) else ""
-    raise PackError(f"has the label {show(str(found))}{several} in {where}; it must be one number or name")
+    if isinstance(value, dict):
+        value = next((value[key] for key in _LABEL_KEYS if key in value), None)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or isinstance(value, str) or type(value) is int:
+        return value
+    several = " (multi-label)" if isinstance(value, list) else ""
+    raise PackError(f"has the label {show(str(value))}{several} in {where}; it must be one number or name")
 
 
 def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[str] | None, str]:
     if names is not None:
         return names, "names="
-    for beside in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
-        if beside.is_file():
-            return [line.strip() for line in beside.read_text("utf-8").splitlines() if line.strip()], show(
-                beside
-            )
+    for names_file in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):
+        if names_file.is_file():
+            return [
+                line.strip() for line in names_file.read_text("utf-8").splitlines() if line.strip()
+            ], show(names_file)
     return None, ""
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
-    """A shard, unpacked where it is packed: (the file itself, its bytes as a tar)."""
+    """Open a shard, decompressing it if necessary; yield (the file itself, its bytes as a tar)."""
     with Path(path).open("rb") as plain:
         packed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)

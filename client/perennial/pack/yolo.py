@@ -1,4 +1,4 @@
-"""YOLO: a data.yaml with the names of classes and the parts' folders, and a text file of boxes beside each image."""
+"""YOLO: a data.yaml with class names and the parts' folders, and a text file of boxes per image."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from perennial.pack.text import count, listed, show
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
 _TOLERANCE = 0.01
-"""By which shares may lie beyond the image, as Ultralytics allows: what is rounded."""
+"""How far shares may exceed the image, as in Ultralytics, because of rounding."""
 
 
 def open_yolo(
@@ -27,20 +27,25 @@ def open_yolo(
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
 ) -> Images:
-    """Crops of all boxes, or with `whole` the images that show one class.
+    """Return crops of all boxes, or with `whole` the images that show one class.
 
-    source: a data.yaml, or a folder with one. boxes, max_bad: see BoxOptions. Raises PackError.
+    Args:
+        source: a data.yaml, or a folder with one.
+        boxes, max_bad: see BoxOptions.
+
+    Raises:
+        PackError: the data set cannot be used, or too many entries are bad.
     """
     options = BoxOptions(whole, boxes, max_bad).checked()
     files = yaml_in(source) if source.is_dir() else [source]
     if len(files) != 1:
-        found = f"several: {listed([file.name for file in files])}" if files else "none"
-        raise PackError(f"{show(source)} should have one data.yaml with names and train; it has {found}.")
+        problem = f"several: {listed([file.name for file in files])}" if files else "none"
+        raise PackError(f"{show(source)} should have one data.yaml with names and train; it has {problem}.")
     file = files[0]
     document = _document(file)
     root = Root(file.parent, allow_outside)
     classes = ClassNames(_names(document, file), show(file.name))
-    # An image of several parts belongs to the first of them: what is learned is not held out.
+    # An image in several parts belongs to the first of them, so that no learned image is held out.
     part_of = dict(reversed(list(_parts(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {show(file)} have no images.")
@@ -54,12 +59,12 @@ def open_yolo(
         unlabelled += boxes_in is None
         path = root.path(image, show(file.name))
         pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
-    said = [f"{count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
-    return from_boxes(pictures, origin, options, bad, said)
+    notices = [f"{count(unlabelled, 'image has', 'images have')} no file of labels."] if unlabelled else []
+    return from_boxes(pictures, origin, options, bad, notices)
 
 
 def _parts(root: Root, document: dict[str, plain_yaml.Value], file: Path) -> Iterator[tuple[str, str]]:
-    """Every image that a part names, and the part."""
+    """Yield every image that a part names, with the part."""
     for part in _PARTS:
         for place in _places(root, document, part, file):
             for image in _images(root, place, file):
@@ -67,13 +72,15 @@ def _parts(root: Root, document: dict[str, plain_yaml.Value], file: Path) -> Ite
 
 
 def yaml_in(folder: Path) -> list[Path]:
-    """The files of a folder that look like a data.yaml."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
-    return [path for path in found if looks_like_yolo(path)]
+    """Return the files of a folder that look like a data.yaml."""
+    candidates = sorted(
+        path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
+    )
+    return [path for path in candidates if looks_like_yolo(path)]
 
 
 def looks_like_yolo(file: Path) -> bool:
-    """Whether a YAML file has names of classes and a training part."""
+    """Return True if a YAML file has class names and a training part."""
     try:
         document = plain_yaml.read(file.read_text("utf-8"), file.name)
     except (OSError, ValueError):
@@ -102,28 +109,28 @@ def _names(document: dict[str, plain_yaml.Value], file: Path) -> list[str]:
 
 
 def _places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path) -> list[str]:
-    """The folders or lists of a part, as paths from the root.
+    """Return the folders or lists of a part, as paths from the root.
 
-    `../train/images`, as Roboflow writes it, means `train/images` where that is there.
+    `../train/images`, as Roboflow writes it, means `train/images` if that exists.
     """
-    found, base, value = [], document.get("path", ""), document.get(part)
+    places, base, value = [], document.get("path", ""), document.get(part)
     for place in [value] if isinstance(value, str) else value or []:
         candidates = [
             f"{base}/{place}" if isinstance(base, str) and base else place,
             place,
             place.removeprefix("../"),
         ]
-        there = [path for path in candidates if Path(root.folder, path).exists()]
-        inside = [path for path in there if root.allow_outside or root.holds(str(root.folder / path))]
+        existing = [path for path in candidates if Path(root.folder, path).exists()]
+        inside = [path for path in existing if root.allow_outside or root.holds(str(root.folder / path))]
         if not inside:
             root.path(candidates[0], show(file.name))
             raise PackError(f"{show(file)} names {show(place)}, which is not in {show(root.folder)}.")
-        found.append(_clean(inside[0]))
-    return found
+        places.append(_clean(inside[0]))
+    return places
 
 
 def _images(root: Root, place: str, file: Path) -> Iterator[str]:
-    """The images of a folder, or of a text file that lists them a line each."""
+    """Yield the images of a folder, or of a text file that lists one per line."""
     path = Path(root.path(place, show(file.name)))
     if path.is_dir():
         yield from (name for name in root.walk(place) if is_image(name))
@@ -148,10 +155,12 @@ def _clean(path: str) -> str:
 
 
 def _boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list[Box] | None:
-    """The boxes of an image: `class x y width height` a line, or the corners of a polygon; None without a file."""
+    """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
+    without a file.
+    """
     before, between, after = image.rpartition("images/")
-    beside = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
-    path = Path(root.path(f"{beside.rpartition('.')[0]}.txt", show(image)))
+    label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
+    path = Path(root.path(f"{label_path.rpartition('.')[0]}.txt", show(image)))
     if not path.is_file():
         return None
     boxes: list[Box] = []
@@ -171,7 +180,7 @@ def _boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list
 
 
 def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
-    """The box of a line. Raises PackError, which begins with `where`."""
+    """Return the box of a line. Raises PackError that begins with `where`."""
     try:
         number, numbers = _whole(cells[0]), [float(cell) for cell in cells[1:]]
     except ValueError as error:
@@ -180,7 +189,7 @@ def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
         ) from error
     label = classes.label(str(number), where)
     if len(numbers) > _BOX_NUMBERS and len(numbers) % 2 and 0 <= numbers[-1] <= 1:
-        numbers.pop()  # how sure a model was of the box
+        numbers.pop()  # a model's confidence in the box
     if len(numbers) != _BOX_NUMBERS and (len(numbers) < 6 or len(numbers) % 2):
         raise PackError(
             f"{where} has {len(cells)} numbers; it must be class x y width height, a confidence after them or none, or "
@@ -198,7 +207,7 @@ def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
 
 
 def _whole(text: str) -> int:
-    """A number of a class, also as tools of arrays write it: 0.0, 1.000e+00. Raises ValueError."""
+    """Return a class number, also in the form of array tools: 0.0, 1.000e+00. Raises ValueError."""
     number = float(text)
     if not number.is_integer():
         raise ValueError(text)

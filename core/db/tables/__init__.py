@@ -1,7 +1,8 @@
-"""The tables: what Perennial remembers.
+"""The tables of the database.
 
 Times are seconds since 1970 (UTC) as float, taken from the database's clock wherever two machines
-compare them. JSON columns hold what is only read and written whole. The jobs table is the queue.
+compare them. JSON columns hold values that are only read and written as a whole. The jobs table is
+the queue.
 """
 
 from core.db.tables.job import Event, Job, OwnerEvent

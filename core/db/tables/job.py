@@ -1,4 +1,4 @@
-"""A job, its place in the queue, and what happened to it."""
+"""Jobs, their place in the queue, and their events."""
 
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -22,9 +22,10 @@ _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED
 
 
 class Job(Table):
-    """A piece of long work, and its place in the queue. Of the kind `learn`: the work of learning one task.
+    """A piece of long work and its place in the queue; a job of the kind `learn` learns one task.
 
-    A job that has a place in the line of its model waits for its turn there; one without runs beside the line.
+    A job with a place in the lineage of its model waits for its turn there; a job without one runs
+    independently.
     """
 
     __tablename__ = "jobs"
@@ -34,26 +35,26 @@ class Job(Table):
     kind: Mapped[str] = mapped_column(String(12), default=str(Kind.LEARN))  # see core.work.kinds
     task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
     task_number: Mapped[int | None]
-    # Rises with each job and retry of its model: of a task's jobs the newest has the highest. Null: beside the line.
+    # Rises with each job and retry of its model, so the newest job of a task has the highest; null
+    # outside of the lineage.
     place: Mapped[int | None]
-    again: Mapped[bool] = mapped_column(
-        default=False
-    )  # of a task that was settled before: runs before all others
+    # learns a task that was settled before, and so runs before all others
+    again: Mapped[bool] = mapped_column(default=False)
     state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
-    revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
+    revision: Mapped[int] = mapped_column(default=1)  # rises with every change; used as the ETag
     recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
-    recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submit (or retry)
-    gate: Mapped[GateOut | None] = mapped_column(
-        JSON_COLUMN
-    )  # the model's at submit (or retry); null in rows from before 0002
-    retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
-    attempt: Mapped[int] = mapped_column(default=0)  # starts so far
+    recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submission or retry
+    # the model's gate at submission or retry; null in rows older than migration 0002
+    gate: Mapped[GateOut | None] = mapped_column(JSON_COLUMN)
+    # job whose version was held
+    retry_of: Mapped[str | None] = mapped_column(String(40), index=True)
+    attempt: Mapped[int] = mapped_column(default=0)  # number of starts
     strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
     out_of_memory: Mapped[int] = mapped_column(default=0)  # attempts that ran out of memory
-    # What its recipe's `resources` ask for: any, cpu or cuda, and CUDA devices at least.
+    # From the recipe's `resources`: any, cpu or cuda, and the minimum number of CUDA devices.
     device: Mapped[str] = mapped_column(String(4), default="any")
     gpus: Mapped[int] = mapped_column(default=1)
-    # Kind of device that its snapshot was made on, where it must go on there; null: anywhere.
+    # Kind of device on which its snapshot must be continued; null: any.
     resume_on: Mapped[str | None] = mapped_column(String(4))
     fence: Mapped[int | None]
     worker: Mapped[str | None] = mapped_column(String(120))
@@ -66,14 +67,13 @@ class Job(Table):
     anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.protocol.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
-    warnings: Mapped[list[str]] = mapped_column(
-        JSON_COLUMN, default=list
-    )  # what its version will lack, and what to do
+    # tasks that its version will lack, and what to do
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
     version: Mapped[int | None]
-    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(
-        JSON_COLUMN
-    )  # what a job found that makes no version
-    archive_key: Mapped[str | None] = mapped_column(Text)  # an upload that is the job's own, until it is over
+    # findings of a job that makes no version
+    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(JSON_COLUMN)
+    # an upload that belongs to the job until it ends
+    archive_key: Mapped[str | None] = mapped_column(Text)
     archive_sha256: Mapped[str | None] = mapped_column(String(64))
     archive_bytes: Mapped[int | None]
     created_at: Mapped[float]
@@ -81,7 +81,8 @@ class Job(Table):
     finished_at: Mapped[float | None]
     __table_args__ = (
         UniqueConstraint("model_id", "place"),
-        # The belt: whatever the claim query does, no two workers run the line of one model.
+        # A second safeguard: whatever the claim query does, no two workers run the lineage of one
+        # model.
         Index(
             "uq_jobs_model_id_leased",
             "model_id",
@@ -96,7 +97,7 @@ class Job(Table):
         partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
         partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
         partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
-        # Each owner's oldest waiting job of each kind is one step in it.
+        # Finds each owner's oldest waiting job of each kind in one step.
         Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
         Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
         Index("ix_jobs_kind_id", "kind", "id"),
@@ -108,7 +109,7 @@ class Job(Table):
 
 
 class Event(Table):
-    """What happened to a job, in order. `type` is state, progress, metric, log or snapshot."""
+    """Events of a job, in order; `type` is state, progress, metric, log or snapshot."""
 
     __tablename__ = "events"
     id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
@@ -120,9 +121,10 @@ class Event(Table):
 
 
 class OwnerEvent(Table):
-    """What happened to an owner's models, in the order of its commits: see `core.db.owner_events`.
+    """Events of an owner's models, in the order of commits: see `core.db.owner_events`.
 
-    Without foreign keys: to check one takes a lock on another row, and these rows are written behind all other locks.
+    There are no foreign keys: checking one locks another row, and these rows are written after all
+    other locks.
     """
 
     __tablename__ = "owner_events"

@@ -1,4 +1,4 @@
-"""A model, what it may begin from, and the names for its versions."""
+"""Models, the weights they may begin with, and the names of their versions."""
 
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -24,18 +24,19 @@ class Base(Table):
 
 
 class Weights(Table):
-    """Pretrained weights as they were brought last, of each repository of the Hub.
+    """Pretrained weights as fetched last, by repository of the Hub.
 
-    The row remembers and keeps nothing: the blob goes with the last version that names it, and is brought
-    again then.
+    The row does not keep the blob: it is deleted with the last version that refers to it, and
+    fetched again when needed.
     """
 
     __tablename__ = "weights"
     repository: Mapped[str] = mapped_column(String(200), primary_key=True)
-    revision: Mapped[str | None] = mapped_column(String(64))  # commit; null: brought by hand
-    sha256: Mapped[str | None] = mapped_column(String(64))  # null: never brought yet
+    revision: Mapped[str | None] = mapped_column(String(64))  # commit; null: copied by hand
+    sha256: Mapped[str | None] = mapped_column(String(64))  # null: never fetched
     bytes: Mapped[int | None]
-    job_id: Mapped[str | None] = mapped_column(String(40))  # brings them now, while a worker has it
+    # job that is fetching them, while a worker has it
+    job_id: Mapped[str | None] = mapped_column(String(40))
 
 
 class Model(Table):
@@ -49,24 +50,27 @@ class Model(Table):
     architecture: Mapped[ArchitectureChoice] = mapped_column(JSON_COLUMN)
     image: Mapped[ImageOut] = mapped_column(JSON_COLUMN)
     base: Mapped[ModelBase] = mapped_column(JSON)
-    classes: Mapped[list[str] | None] = mapped_column(
-        JSON_COLUMN
-    )  # data scenario: fixed at creation or by task 1
-    recipe: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)  # as given; resolved per job
+    # data scenario: fixed at creation or by task 1
+    classes: Mapped[list[str] | None] = mapped_column(JSON_COLUMN)
+    recipe: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)  # as given; resolved for each job
     gate: Mapped[GateOut] = mapped_column(JSON_COLUMN)
-    answers: Mapped[AnswersSetting | None] = mapped_column(
-        JSON_COLUMN
-    )  # null: no answer is called sure or not
+    # null: no precision is promised, and no prediction is called confident
+    answers: Mapped[AnswersSetting | None] = mapped_column(JSON_COLUMN)
     keep_training_data: Mapped[bool]
-    training_data_days: Mapped[float] = mapped_column(default=7.0)  # after a task's version is published
-    held_out: Mapped[str] = mapped_column(String(8))  # keep, counts
-    # What the line does after a task whose version is held, whose batch is rejected, whose job fails: stop, continue.
+    # after a task's version is published
+    training_data_days: Mapped[float] = mapped_column(default=7.0)
+    held_out: Mapped[str] = mapped_column(String(8))  # keep or counts
+    # Reaction of the lineage to a held version, a rejected batch, or a failed job: stop or
+    # continue.
     on_held: Mapped[str] = mapped_column(String(8), default="stop")
     on_rejected: Mapped[str] = mapped_column(String(8), default="continue")
     on_failed: Mapped[str] = mapped_column(String(8), default="continue")
-    allow_lost_classes: Mapped[bool] = mapped_column(default=False)  # the gate's check lost_tasks is off
-    head: Mapped[int] = mapped_column(default=0)  # the version that the next task starts from, see core.line
-    production_follows: Mapped[bool] = mapped_column(default=True)  # then production names the head
+    # turns off the gate's check lost_tasks
+    allow_lost_classes: Mapped[bool] = mapped_column(default=False)
+    # version that the next task starts from, see core.line
+    head: Mapped[int] = mapped_column(default=0)
+    # if true, production points to the head
+    production_follows: Mapped[bool] = mapped_column(default=True)
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     description: Mapped[str | None] = mapped_column(Text)
     tags: Mapped[list[str] | None] = mapped_column(JSON_COLUMN)  # null: none
@@ -74,16 +78,16 @@ class Model(Table):
     next_task: Mapped[int] = mapped_column(default=1)
     next_place: Mapped[int] = mapped_column(default=1)
     next_version: Mapped[int] = mapped_column(default=1)
-    base_job: Mapped[str | None] = mapped_column(String(40))  # fetches its base; null: version 0 is there
-    rebased_from: Mapped[str | None] = mapped_column(
-        String(40)
-    )  # the model that it was made from, to replace it
-    rebased_at: Mapped[float | None]  # since when it stands in that one's place; null: not yet
-    totals_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob that is derived, see core.work.totals
+    # job that fetches its base; null: version 0 exists
+    base_job: Mapped[str | None] = mapped_column(String(40))
+    # the model that it was made from and is to replace
+    rebased_from: Mapped[str | None] = mapped_column(String(40))
+    rebased_at: Mapped[float | None]  # time at which it replaced that model; null: not yet
+    # derived blob, see core.work.totals
+    totals_sha256: Mapped[str | None] = mapped_column(String(64))
     totals_bytes: Mapped[int | None]
-    totals_key: Mapped[str | None] = mapped_column(String(64))  # of the parts that it was derived from
+    # digest of the parts that the totals are derived from
+    totals_key: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[float]
     deleted_at: Mapped[float | None]
     __table_args__ = (
@@ -96,9 +100,8 @@ class Model(Table):
             postgresql_where=text("deleted_at IS NULL"),
         ),
         Index("ix_models_owner_id_id", "owner_id", "id"),
-        partial_index(
-            "ix_models_name", "name", "id", where="deleted_at IS NULL"
-        ),  # an administrator's look-up by name
+        # used when an administrator looks up a name
+        partial_index("ix_models_name", "name", "id", where="deleted_at IS NULL"),
         partial_index("ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"),
         partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
         partial_index("ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"),
@@ -117,7 +120,7 @@ class Alias(Table):
 
 
 class AliasMove(Table):
-    """One move of an alias; the history is append-only."""
+    """A move of an alias; the history is append-only."""
 
     __tablename__ = "alias_moves"
     id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)

@@ -1,4 +1,4 @@
-"""What is known of the objects of the store: damage, and how far they were looked through."""
+"""State of objects in the store: damage, and the progress of the scrub."""
 
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -7,27 +7,27 @@ from core.db.tables.table import Table
 
 
 class Damage(Table):
-    """A stored object that was found missing or with another digest than it is named by, see core.damage."""
+    """A stored object that was found missing or with another digest, see core.damage."""
 
     __tablename__ = "damage"
-    key: Mapped[str] = mapped_column(String(512), primary_key=True)  # in the store
+    key: Mapped[str] = mapped_column(String(512), primary_key=True)  # key in the store
     kind: Mapped[str] = mapped_column(String(8))  # missing, digest
-    tag: Mapped[str] = mapped_column(String(200))  # of the object as it was read: with another look again
+    # tag of the object as it was read; a changed one is checked again
+    tag: Mapped[str] = mapped_column(String(200))
     found_at: Mapped[float]
 
 
 class Scrub(Table):
-    """How far the scrub of all stored objects is, see core.work.scrub: one row, under a lease."""
+    """Progress of the scrub of all stored objects, see core.work.scrub: one row, under a lease."""
 
     __tablename__ = "scrub"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # 1
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # always 1
     worker: Mapped[str | None] = mapped_column(String(120))
-    fence: Mapped[int] = mapped_column(default=0)  # rises whenever a worker takes it
+    fence: Mapped[int] = mapped_column(default=0)  # rises with every lease
     lease_until: Mapped[float] = mapped_column(default=0.0)
-    cursor: Mapped[str] = mapped_column(
-        String(512), default=""
-    )  # key of the last object that was hashed; empty: begin
+    # key of the last hashed object; empty: begin
+    cursor: Mapped[str] = mapped_column(String(512), default="")
     began_at: Mapped[float | None]  # the pass under way, or the last one
     ended_at: Mapped[float | None]  # the last whole pass
-    objects: Mapped[int] = mapped_column(default=0)  # hashed, in all passes
+    objects: Mapped[int] = mapped_column(default=0)  # objects hashed in all passes
     bytes: Mapped[int] = mapped_column(default=0)

@@ -1,4 +1,4 @@
-"""What all tables share: their base class, the types of columns, and indexes of a part of the rows."""
+"""Common parts of the tables: base class, column types, and partial indexes."""
 
 from typing import Any, ClassVar
 
@@ -6,18 +6,22 @@ from sqlalchemy import JSON, BigInteger, Float, Index, Integer, MetaData, text
 from sqlalchemy.orm import DeclarativeBase
 
 JSON_COLUMN = JSON(none_as_null=True)
-"""A missing value is SQL NULL, so that queries can ask for it."""
+"""JSON column that stores None as SQL NULL, so that queries can test for it."""
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
-"""A number that rises with each row: SQLite gives those to INTEGER keys alone."""
+"""A number that rises with each row; SQLite supports that only for INTEGER keys."""
 
 
 def partial_index(name: str, *columns: str, where: str, sqlite: str | None = None) -> Index:
-    """An index of the few rows that `where` leaves; `sqlite`: the same as SQLite is asked, which compares the words."""
+    """Return an index of the few rows that match `where`.
+
+    Args:
+        sqlite: the same condition for SQLite, which compares the text of conditions.
+    """
     return Index(name, *columns, sqlite_where=text(sqlite or where), postgresql_where=text(where))
 
 
 class Table(DeclarativeBase):
-    """Base of all tables; names constraints so that migrations can address them."""
+    """Base class of all tables; it names constraints so that migrations can address them."""
 
     metadata = MetaData(
         naming_convention={

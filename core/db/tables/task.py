@@ -1,4 +1,4 @@
-"""A task: one uploaded batch."""
+"""Tasks: one for each uploaded batch."""
 
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -8,60 +8,56 @@ from core.protocol.report import BatchReport
 
 
 class Task(Table):
-    """One uploaded batch, in the order accepted, from 1."""
+    """An uploaded batch; numbers count from 1 in the order of acceptance."""
 
     __tablename__ = "tasks"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     number: Mapped[int]
     name: Mapped[str | None] = mapped_column(String(100))
-    sha256: Mapped[str] = mapped_column(String(64))  # of the raw archive
-    content_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # of images and labels, see core.ingest.content; goes with the data
-    content_turn: Mapped[int | None]  # among the model's tasks with the same content, from 0
-    bytes: Mapped[int]  # of the raw archive
-    archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
-    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
-    classes: Mapped[dict[str, int]] = mapped_column(
-        JSON_COLUMN
-    )  # {label: images found}; after decoding: images kept
+    sha256: Mapped[str] = mapped_column(String(64))  # digest of the raw archive
+    # digest of images and labels, deleted with the data; see core.ingest.content
+    content_sha256: Mapped[str | None] = mapped_column(String(64))
+    # position among the model's tasks with the same content, from 0
+    content_turn: Mapped[int | None]
+    bytes: Mapped[int]  # size of the raw archive
+    # key in the store until the archive is decoded or rejected
+    archive_key: Mapped[str | None] = mapped_column(Text)
+    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip or npz, as detected
+    # {label: images found}; after decoding, {label: images retained}
+    classes: Mapped[dict[str, int]] = mapped_column(JSON_COLUMN)
     n_train: Mapped[int | None]
     n_held_out: Mapped[int | None]
     report: Mapped[BatchReport] = mapped_column(JSON_COLUMN)
     train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
     held_out_sha256: Mapped[str | None] = mapped_column(String(64))
-    traces_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob of hashes and paths, see core.ingest.traces; it goes with the held-out part
+    # blob of hashes and paths, deleted with the held-out images; see core.ingest.traces
+    traces_sha256: Mapped[str | None] = mapped_column(String(64))
     traces_bytes: Mapped[int | None]
-    features_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob of features of the held-out part, see core.work.held_out_features; it goes with that part
+    # blob of features of the held-out images, deleted with them; see core.work.held_out_features
+    features_sha256: Mapped[str | None] = mapped_column(String(64))
     features_bytes: Mapped[int | None]
-    features_key: Mapped[str | None] = mapped_column(String(64))  # of backbone and images that they are of
-    answers_key: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # decrypts what versions answer on its held-out images, see core.ingest.answers; goes with these
-    train_until: Mapped[
-        float | None
-    ]  # when the training part may go; null: not settled, see core.work.retention
+    # digest of the backbone and the images that they belong to
+    features_key: Mapped[str | None] = mapped_column(String(64))
+    # decrypts predictions on its held-out images, deleted with them; see core.ingest.answers
+    answers_key: Mapped[str | None] = mapped_column(String(64))
+    # end of the training images' retention; null: not settled, see core.work.retention
+    train_until: Mapped[float | None]
     train_deleted_at: Mapped[float | None]
     held_out_deleted_at: Mapped[float | None]
-    data_deleted_at: Mapped[float | None]  # by request: DELETE …/tasks/{n}/data
-    standing: Mapped[str | None] = mapped_column(
-        String(12)
-    )  # see core.line.standing; null: its first job is open
+    data_deleted_at: Mapped[float | None]  # deleted on request: DELETE …/tasks/{n}/data
+    # see core.line.standing; null: its first job is unfinished
+    standing: Mapped[str | None] = mapped_column(String(12))
     standing_at: Mapped[float | None]
-    stops: Mapped[bool] = mapped_column(
-        default=False
-    )  # later jobs of the model wait until a person settles it
+    # later jobs of the model wait until a person settles this task
+    stops: Mapped[bool] = mapped_column(default=False)
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
     created_at: Mapped[float]
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
-        # The belt: whatever a submit has read, no two tasks are the same turn of one content.
+        # A second safeguard: whatever a submission has read, two tasks never have the same turn of
+        # one content.
         Index("uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True),
         Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
         partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
@@ -75,7 +71,7 @@ class Task(Table):
             "train_until",
             where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
         ),
-        # Whether a blob or an archive is still in use is asked for each that is deleted.
+        # Each deletion asks if a blob or an archive is still in use.
         partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
         partial_index(
             "ix_tasks_train_sha256",
@@ -98,7 +94,7 @@ class Task(Table):
             where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
         partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
-        # What a model has in the store is summed up over these.
+        # The stored bytes of a model are summed up over these.
         partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
         partial_index(
             "ix_tasks_train",
@@ -128,5 +124,5 @@ class Task(Table):
 
     @property
     def digests(self) -> tuple[str | None, ...]:
-        """Blobs that the task names, deleted or not."""
+        """Digests of the blobs of the task, deleted or not."""
         return self.train_sha256, self.held_out_sha256, self.traces_sha256, self.features_sha256

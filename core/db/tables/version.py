@@ -1,4 +1,4 @@
-"""A version, its parts and downloads, and what was measured of it."""
+"""Versions, their parts and downloads, and their measurements."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from core.protocol.manifest import Manifest
 
 
 class Version(Table):
-    """What a finished job published: immutable, but for its note."""
+    """A version published by a finished job; immutable except for its note."""
 
     __tablename__ = "versions"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -23,14 +23,13 @@ class Version(Table):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
     status: Mapped[str] = mapped_column(String(12))  # published, held
     gate: Mapped[Verdict] = mapped_column(JSON_COLUMN)
-    warnings: Mapped[list[str]] = mapped_column(
-        JSON_COLUMN, default=list
-    )  # which tasks it was not taught, and why
+    # tasks that it was not taught, with the reason
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list)
     manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]
-    note: Mapped[str | None] = mapped_column(Text)  # what a person wrote of it, and may change
+    note: Mapped[str | None] = mapped_column(Text)  # a person's note, which may change
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_status", "status"),
@@ -40,7 +39,7 @@ class Version(Table):
 
 
 class Part(Table):
-    """One named safetensors blob of a version; the same bytes are one blob."""
+    """A named safetensors blob of a version; equal bytes share one blob."""
 
     __tablename__ = "parts"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
@@ -49,12 +48,16 @@ class Part(Table):
     type: Mapped[str] = mapped_column(String(40))  # backbone, head, buffer, curvature, own …
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
-    deleted_at: Mapped[float | None]  # by request: DELETE …/memory; the blob is gone, the version stays
+    # deleted on request: DELETE …/memory; the blob is gone, the version remains
+    deleted_at: Mapped[float | None]
     __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 
 class Export(Table):
-    """A downloadable file made from a version on first request; swept after some days."""
+    """A downloadable file made from a version on the first request.
+
+    The sweep removes it after some days.
+    """
 
     __tablename__ = "exports"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
@@ -65,17 +68,18 @@ class Export(Table):
 
 
 class ExportJob(Table):
-    """The job that makes a download of a version, or made it last; of formats that are made by jobs."""
+    """The job that makes, or last made, a download of a version in a slow format."""
 
     __tablename__ = "export_jobs"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
     format: Mapped[str] = mapped_column(String(20), primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
-    fence: Mapped[int | None]  # of the claim under which it is being made now; null: it waits, or is over
+    # fence of the claim under which it is being made; null: waiting or finished
+    fence: Mapped[int | None]
 
 
 class Exporter(Table):
-    """A worker that has what such jobs need, see core.db.exporters."""
+    """A worker with the packages for slow exports, see core.db.exporters."""
 
     __tablename__ = "exporters"
     worker: Mapped[str] = mapped_column(String(120), primary_key=True)
@@ -83,7 +87,7 @@ class Exporter(Table):
 
 
 class Result(Table):
-    """One cell of the accuracy matrix: a version measured on a task's held-out part."""
+    """A cell of the accuracy matrix: a version measured on a task's held-out images."""
 
     __tablename__ = "results"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
@@ -92,12 +96,13 @@ class Result(Table):
     correct: Mapped[int]
     total: Mapped[int]
     per_class: Mapped[dict[str, list[int]]] = mapped_column(JSON_COLUMN)  # {label: [correct, total]}
-    best: Mapped[float | None]  # of the version's ancestors since they learned the task; null where none has
-    answers: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # blob, see core.ingest.answers; as long as the images
+    # best accuracy of the version's ancestors since they learned the task; null if none has
+    best: Mapped[float | None]
+    # blob of predictions, retained as long as the images; see core.ingest.answers
+    answers: Mapped[str | None] = mapped_column(String(64))
     answers_bytes: Mapped[int | None]
-    # Of each task what was measured before it was learned, and when: a few cells of a large matrix.
+    # Each task's results from before it was learned, and from when it was learned: a few cells of a
+    # large matrix.
     __table_args__ = (
         partial_index(
             "ix_results_first", "model_id", "version", "task", "correct", "total", where="best IS NULL"
@@ -115,17 +120,17 @@ class Result(Table):
 
 
 class Measurement(Table):
-    """One figure of a version beside the accuracy matrix, see core.db.measurements."""
+    """A figure of a version outside of the accuracy matrix, see core.db.measurements."""
 
     __tablename__ = "measurements"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(20), primary_key=True)
-    task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together; -1: of each, in `detail`
+    # 0: all tasks together; -1: each task, in `detail`
+    task: Mapped[int] = mapped_column(primary_key=True)
     value: Mapped[float | None]
-    detail: Mapped[Any] = mapped_column(
-        JSON(none_as_null=True), nullable=True
-    )  # what the manifest tells beside it
+    # document of the manifest, if there is one
+    detail: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
     __table_args__ = (
         partial_index("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),
     )

@@ -1,1 +1,1 @@
-"""Classifiers in closed form: all that they need of a task are sums over its examples, which later tasks add to."""
+"""Closed-form classifiers, computed from sums over a task's examples that later tasks add to."""

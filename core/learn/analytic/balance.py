@@ -1,9 +1,10 @@
-"""Ridge regression in which every class weighs the same, however many examples it has.
+"""Class-balanced ridge regression: every class weighs the same, however many examples it has.
 
-A plain ridge answers rare classes too seldom: its targets are one-hot, so that each example pulls towards its own
-class. Here each example of class c weighs w_c = N / (C n_c). The weighted second moments are taken with the covariance
-that all classes share, so that the plain sums are enough and a class of few examples borrows the others' directions:
-G_w = Σ_c w_c n_c (Σ + μ_c μ_cᵀ) and Q_w = Q diag(w), with Σ = (G − Σ_c n_c μ_c μ_cᵀ) / N.
+A plain ridge predicts rare classes too seldom: its targets are one-hot, so each example pulls
+towards its own class. Here each example of class c weighs w_c = N / (C n_c). The weighted second
+moments use the covariance that all classes share. The plain sums are then enough, and a class of
+few examples borrows the directions of the others: G_w = Σ_c w_c n_c (Σ + μ_c μ_cᵀ) and Q_w = Q
+diag(w), with Σ = (G − Σ_c n_c μ_c μ_cᵀ) / N.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from core.learn.analytic.sums import Sums
 
 
 def balance(sums: Sums) -> Sums:
-    """Weighted sums, of the same N; a class without examples keeps zeros."""
+    """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
     counts, mu = sums.counts, discriminant.means(sums)
-    known = counts > 0
-    each = sums.examples / int(known.sum())
+    present = counts > 0
+    each = sums.examples / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
+    # Rounding leaves the matrix slightly asymmetric.
     return Sums((gram + gram.T) / 2, each * mu.T, counts)
 
 
 def choose_strength(sums: Sums, h: Tensor, labels: Tensor) -> float:
-    """Choose λ from `ridge.grid` by the least squared error of left-out scores, in the mean over classes.
+    """Choose λ from `ridge.grid` by the least squared error of left-out scores, in the class mean.
 
-    Generalised cross-validation needs no examples, but takes an exact fit of repeated images for a good one: with
-    fewer examples than features it then prefers no λ at all.
+    Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images for
+    a good one: with fewer examples than features it then prefers the smallest λ.
 
     Args:
-        sums: plain sums, of which the examples are part.
+        sums: plain sums, which include the examples.
         h: float64 [n, K], n > 0.
         labels: int64 [n], of classes with two examples or more.
     """
@@ -46,30 +48,34 @@ def choose_strength(sums: Sums, h: Tensor, labels: Tensor) -> float:
 
 
 def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
-    """Scores float64 [n, C] of examples, each by `ridge.solve(balance(·), strength)` of all examples but itself.
+    """Return the left-out scores of examples, float64 [n, C].
+
+    Each example is scored by `ridge.solve(balance(·), strength)` of all examples but itself.
 
     Args:
-        sums: plain sums, of which the examples are part.
-        strength: λ > 0, as `ridge.solve` takes it.
+        sums: plain sums, which include the examples.
+        strength: λ > 0, as for `ridge.solve`.
         h: float64 [n, K].
-        labels: int64 [n]; scores of the only example of a class are NaN.
+        labels: int64 [n]; the scores of a class's only example are NaN.
     """
     return _LeftOut(sums, h, labels).score(strength)
 
 
 class _LeftOut:
-    """Left-out scores for any λ.
+    """Left-out scores of class-balanced ridge regression, for any λ.
 
-    Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ and μ_c moves along
-    h − μ_c. Both are of rank two in h and μ_c, on a matrix that all examples have in common; Woodbury's identity
-    does the rest. In the eigenvectors of that matrix each λ only adds to the eigenvalues.
+    Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
+    μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all
+    examples share, so Woodbury's identity applies. In the eigenvectors of that matrix each λ only
+    adds to the eigenvalues.
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
         mu = discriminant.means(sums)
         within = sums.gram - sums.cross @ mu
-        # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c becomes 1.
+        # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
+        # becomes 1.
         self._unit = int((counts > 0).sum()) / (sums.examples - 1)
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only
@@ -77,47 +83,53 @@ class _LeftOut:
         self._own = self._mu[labels]
         self._square: Tensor | None = None
         self._n = n = counts[labels]
-        residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)  # h − μ_c in U = [h, μ_c]
+        # In the columns U = [h, μ_c] this is h − μ_c.
+        residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)
         self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
         former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
-        lost = (self._unit * n / (n - 1))[:, None, None] * _outer(residual)
-        self._change = _outer(self._moved) - _outer(former) - lost
+        removed = (self._unit * n / (n - 1))[:, None, None] * _outer(residual)
+        self._change = _outer(self._moved) - _outer(former) - removed
 
     def score(self, strength: float) -> Tensor:
-        """Return scores float64 [n, C]."""
-        towards, own = self._solve(strength)
+        """Return the left-out scores at λ = `strength`, float64 [n, C]."""
+        towards, own_scores = self._solve(strength)
         scores = towards @ self._mu.T
-        scores[torch.arange(len(own), device=own.device), self._labels] = own
+        scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
         return without
 
     def measure_errors(self, strength: float) -> Tensor:
-        """Return the squared distance of each example's scores from its one-hot target, float64 [n].
+        """Return the squared distance of each example's scores from its one-hot target, float64.
 
-        Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the scores are not needed for their sum.
+        The shape is [n]. Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the
+        sum needs no single scores.
         """
-        towards, own = self._solve(strength)
+        towards, own_scores = self._solve(strength)
         if len(self._mu) <= self._mu.shape[1]:
-            others = (towards @ self._mu.T).square().sum(1)
+            all_squares = (towards @ self._mu.T).square().sum(1)
         else:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
-            others = ((towards @ self._square) * towards).sum(1)
-        errors: Tensor = others - (towards * self._own).sum(1).square() + (own - 1).square()
+            all_squares = ((towards @ self._square) * towards).sum(1)
+        errors: Tensor = all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
         return errors
 
     def _solve(self, strength: float) -> tuple[Tensor, Tensor]:
-        """Return what μ_k is multiplied by for the score of another class k, [n, K], and the own class's scores [n]."""
-        h, own = self._h, self._own
+        """Return vectors [n, K] and scores [n] of the own class.
+
+        The product of a vector with μ_k is the example's score of another class k.
+        """
+        h, own_mean = self._h, self._own
         inverse = 1 / (self._values + strength * self._unit)
-        h_inverse, own_inverse = h * inverse, own * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        hh, hm, mm = (h_inverse * h).sum(1), (h_inverse * own).sum(1), (own_inverse * own).sum(1)
-        inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)  # [n, 2, 2], UᵀB⁻¹U
+        h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
+        hh, hm, mm = (h_inverse * h).sum(1), (h_inverse * own_mean).sum(1), (own_inverse * own_mean).sum(1)
+        # UᵀB⁻¹U, [n, 2, 2].
+        inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)
         identity = torch.eye(2, dtype=h.dtype, device=h.device)
         middle = torch.linalg.solve(identity + self._change @ inner, self._change)
         left = (torch.stack([hh, hm], 1)[:, None, :] @ middle)[:, 0]  # [n, 2]
         towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
-        # The class's own target is its mean without the example.
+        # The own class is scored with its mean without the example.
         moved = (inner @ self._moved[:, :, None])[:, :, 0]
         return towards, moved[:, 0] - (left * moved).sum(1)
 

@@ -1,4 +1,4 @@
-"""The choice between two classifiers of the same sums, by their answers to left-out examples."""
+"""Choice between classifiers of the same sums, by their scores on left-out examples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from core.learn.calibration.temperature import fit_temperature
 
 @dataclass(frozen=True)
 class Choice:
-    """The classifier that answers.
+    """The classifier chosen to predict.
 
     Attributes:
         head: its name.
-        accuracy: balanced accuracy of each candidate on left-out examples, in [0, 1]; NaN without any.
+        accuracy: balanced accuracy of each candidate on left-out examples, in [0, 1]; NaN without
+            any.
         error: standard error of the difference between the two best.
     """
 
@@ -30,14 +31,16 @@ class Choice:
 def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
     """Choose the head with the better balanced accuracy.
 
-    Where two are within one standard error of their difference, the one that answers now stays, so that heads which are
-    equally good do not alternate. Of a first version the one with the lower cross-entropy answers then: on eight
-    streams of digits and photos this chose the better one more often (docs/design/defaults.md).
+    Where two are within one standard error of their difference, the current head stays, so that
+    equally good heads do not alternate. Without a current head, the one with the lower
+    cross-entropy is then chosen: on eight streams of digits and photos this chose the better one
+    more often (docs/design/defaults.md).
 
     Args:
-        scores: name → float64 [n, C] of left-out examples; of two heads or more, the preferred one first.
+        scores: name → float64 [n, C] of left-out examples; of two heads or more, the preferred one
+            first.
         labels: int64 [n].
-        current: the head of the version before; None for a first one.
+        current: the head of the previous version; None for a first version.
     """
     right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
     accuracy = {name: balanced_mean(of, labels)[0] for name, of in right.items()}
@@ -45,9 +48,9 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
     standing = present or next(iter(scores))
     if not len(labels):
         return Choice(standing, accuracy, float("nan"))
-    best = max(accuracy, key=lambda name: accuracy[name])  # the first of equal ones
-    other = standing if best != standing else _second(accuracy, best)
-    gain, error = balanced_mean(right[best] - right[other], labels)
+    best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
+    runner_up = standing if best != standing else _second(accuracy, best)
+    gain, error = balanced_mean(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(scores, key=lambda name: _cross_entropy(scores[name], labels))
     return Choice(best, accuracy, error)
@@ -56,26 +59,30 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
 def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
     """Return the mean over classes of their means, and its standard error.
 
+    Both are NaN without examples.
+
     Args:
         values: float64 [n].
-        labels: int64 [n]; classes without examples do not count. A class of one example has a variance of 0.
+        labels: int64 [n]; classes without examples do not count. A class of one example has a
+            variance of 0.
     """
     counts = torch.bincount(labels)
-    known = counts > 0
-    n = counts[known].double()
+    present = counts > 0
+    n = counts[present].double()
     if not len(n):
         return float("nan"), float("nan")
-    sums = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values)[known]
+    sums = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values)[present]
     means = sums / n
-    squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[known]
+    squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[present]
     variance = (squares - n * means.square()).clamp(min=0) / (n - 1).clamp(min=1) / n
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> float:
-    """Return the mean cross-entropy at the temperature that is best for these scores."""
+    """Return the mean cross-entropy at the temperature that fits these scores best."""
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
 def _second(accuracy: Mapping[str, float], best: str) -> str:
+    """Return the most accurate head other than `best`."""
     return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])

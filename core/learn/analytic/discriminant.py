@@ -1,8 +1,8 @@
-"""Linear discriminant analysis from sums alone: one Gaussian for each class, with a covariance that all share.
+"""Linear discriminant analysis from sums alone: one Gaussian per class, with a shared covariance.
 
-SLDA (Hayes & Kanan 2020, arXiv 1909.01520), with the covariance Σ = (G − Σ_c n_c μ_c μ_cᵀ) / (N − C) shrunk towards
-(tr Σ / K)·I by OAS (Chen et al. 2010, IEEE TSP 58(10), equation 23). Its softmax is a probability, and with a uniform
-prior a rare class is not answered less for being rare.
+SLDA (Hayes & Kanan 2020, arXiv 1909.01520), with the covariance Σ = (G − Σ_c n_c μ_c μ_cᵀ) / (N −
+C) shrunk towards (tr Σ / K)·I by OAS (Chen et al. 2010, IEEE TSP 58(10), equation 23). Its softmax
+is a probability, and with a uniform prior a class is not predicted less often for being rare.
 """
 
 from __future__ import annotations
@@ -19,23 +19,30 @@ from core.learn.calibration.temperature import fit_temperature
 
 Prior = Literal["uniform", "empirical"]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-"""Values of ρ that are tried beside that of OAS."""
+"""Shrinkages ρ to try besides that of OAS."""
 
 
 def means(sums: Sums) -> Tensor:
-    """μ, float64 [C, K]; zeros for a class without examples."""
+    """Return the class means μ, float64 [C, K]; zeros for a class without examples."""
     return (sums.cross / sums.counts.clamp(min=1)).T
 
 
 def covariance(sums: Sums) -> Tensor:
-    """Σ, float64 [K, K], about the classes' means."""
+    """Return the shared covariance Σ about the class means, float64 [K, K]."""
     between = sums.cross @ means(sums)
     freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
 
 def oas(sigma: Tensor, examples: int) -> float:
-    """The share ρ in [0, 1] of (tr Σ / K)·I in the shrunk covariance."""
+    """Return the shrinkage ρ in [0, 1] by OAS.
+
+    ρ is the share of (tr Σ / K)·I in the shrunk covariance.
+
+    Args:
+        sigma: Σ, float64 [K, K].
+        examples: number of examples.
+    """
     width = len(sigma)
     square, trace = float(sigma.square().sum()), float(sigma.trace())
     above = (1 - 2 / width) * square + trace**2
@@ -44,18 +51,20 @@ def oas(sigma: Tensor, examples: int) -> float:
 
 
 def shrunk(sigma: Tensor, share: float) -> Tensor:
-    """(1 − ρ) Σ + ρ (tr Σ / K) I."""
+    """Return the shrunk covariance (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
     scale = float(sigma.trace()) / len(sigma) or 1.0
     return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
 
 
 def factor(sigma: Tensor, size: float) -> Tensor:
-    """The Cholesky factor of Σ, plus the least multiple of I, in powers of ten of rounding, with which there is one.
+    """Return the Cholesky factor of Σ, plus a small multiple of I where Σ is not positive definite.
 
-    Features that do not vary within classes leave of Σ only what rounding made of it, which may be negative.
+    Features that do not vary within classes leave only rounding errors in Σ, which may be negative.
+    The multiple starts at the rounding of `size` and grows by powers of ten until a factor exists.
 
     Args:
-        size: mean of the second moments that Σ was taken from.
+        sigma: Σ, float64 [K, K].
+        size: mean of the second moments that Σ was computed from.
     """
     identity = torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
     lower: Tensor
@@ -68,13 +77,15 @@ def factor(sigma: Tensor, size: float) -> Tensor:
 
 
 def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
-    """Logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c less their mean over the classes with examples; −inf for
-    one without.
+    """Return the linear classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c.
 
-    What all classes have in common is many times as large as what tells them apart, changes no probability, and would
-    cost a sum in float32 a digit or more.
+    Their mean over the classes with examples is subtracted; a class without examples gets −inf. The
+    part common to all classes is many times larger than their differences. It changes no
+    probability, and would cost a sum in float32 a digit or more.
 
     Args:
+        sums: sums over all examples.
+        prior: "uniform", or "empirical" for the classes' shares of the examples.
         share: ρ; None: by OAS.
     """
     sigma, mu = covariance(sums), means(sums)
@@ -82,53 +93,56 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
     lower = factor(shrunk(sigma, share), float(sums.gram.diagonal().mean()))
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
-    known = sums.counts > 0
+    present = sums.counts > 0
     if prior == "empirical":
         bias = bias + (sums.counts / sums.examples).log()
-    weight, bias = weight - weight[known].mean(0), bias - bias[known].mean()
-    return Linear(weight.contiguous(), bias.masked_fill(~known, -torch.inf))
+    weight, bias = weight - weight[present].mean(0), bias - bias[present].mean()
+    return Linear(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
 
 
 def choose_share(sums: Sums, h: Tensor, labels: Tensor) -> float:
     """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
 
-    OAS supposes one Gaussian for all examples, and shrinks features of networks too little: with fewer examples than
-    features that costs up to four points of accuracy (docs/design/defaults.md).
+    OAS assumes one Gaussian for all examples, and shrinks network features too little: with fewer
+    examples than features that costs up to four points of accuracy (docs/design/defaults.md).
 
     Args:
-        sums: of which the examples are part.
+        sums: sums that include the examples.
         h: float64 [n, K], n > 0.
         labels: int64 [n], of classes with two examples or more.
     """
-    judged = _LeftOut(sums, h, labels)
+    left_out_scores = _LeftOut(sums, h, labels)
     shares = (oas(covariance(sums), sums.examples), *SHARES)
 
     def error(share: float) -> float:
-        scores = judged.score(share)
+        scores = left_out_scores.score(share)
         return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
     return min(shares, key=error)
 
 
 def left_out(sums: Sums, h: Tensor, labels: Tensor, share: float) -> Tensor:
-    """Scores float64 [n, C] of examples, each by `discriminant(·, "uniform", share)` of all examples but itself.
+    """Return the left-out scores of examples, float64 [n, C].
+
+    Each example is scored by `discriminant(·, "uniform", share)` of all examples but itself.
 
     Args:
-        sums: of which the examples are part.
+        sums: sums that include the examples.
         h: float64 [n, K].
-        labels: int64 [n]; scores of the only example of a class are NaN.
+        labels: int64 [n]; the scores of a class's only example are NaN.
         share: ρ, the same for all.
     """
     return _LeftOut(sums, h, labels).score(share)
 
 
 class _LeftOut:
-    """Left-out scores for any ρ.
+    """Left-out scores of the discriminant, for any shrinkage ρ.
 
-    Without example h of class c both its mean and Σ change: with r = h − μ_c, μ_c moves by −r / (n_c − 1), and Σ is
-    (N − C) Σ − n_c / (n_c − 1) r rᵀ over N − 1 − C. In the eigenvectors of Σ the shrunk covariance is diagonal but for
-    that one direction, which Sherman and Morrison's formula inverts. An example that Σ keeps is answered far better
-    than a new one: three classes of 20 in 200 features of noise seem to be .83 right instead of .33.
+    Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
+    (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors
+    of Σ the shrunk covariance is diagonal but for that one direction, which Sherman and Morrison's
+    formula inverts. An example that stays in Σ is classified far better than a new one: three
+    classes of 20 in 200 features of noise appear to be .83 right instead of .33.
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
@@ -138,26 +152,30 @@ class _LeftOut:
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
-        self._lost = self._n / (self._n - 1).clamp(min=1) / max(freedom - 1, 1)  # what Σ loses of r rᵀ
-        kept = freedom / max(freedom - 1, 1)
-        self._values = kept * values.clamp(min=0)
-        self._mean = (float(sigma.trace()) * kept - self._lost * self._residual.square().sum(1)) / len(sigma)
-        least = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
-        self._least = max(least, torch.finfo(h.dtype).tiny)
+        # The share of r rᵀ removed from Σ.
+        self._lost = self._n / (self._n - 1).clamp(min=1) / max(freedom - 1, 1)
+        rescale = freedom / max(freedom - 1, 1)
+        self._values = rescale * values.clamp(min=0)
+        self._mean = (float(sigma.trace()) * rescale - self._lost * self._residual.square().sum(1)) / len(
+            sigma
+        )
+        floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
+        self._least = max(floor, torch.finfo(h.dtype).tiny)
 
     def score(self, share: float) -> Tensor:
-        """Return scores float64 [n, C]."""
+        """Return the left-out scores at ρ = `share`, float64 [n, C]."""
         h, mu, residual, labels = self._h, self._mu, self._residual, self._labels
         spread = (1 - share) * self._values + share * self._mean[:, None]
         inverse = 1 / spread.clamp(min=self._least)  # [n, K]
         h_mu, r_mu = (h * inverse) @ mu.T, (residual * inverse) @ mu.T
         mu_mu = inverse @ mu.square().T
         r_h, r_r = (residual * inverse * h).sum(1), (residual.square() * inverse).sum(1)
-        own, step = torch.arange(len(h), device=h.device), 1 / (self._n - 1).clamp(min=1)
-        mu_mu[own, labels] += step.square() * r_r - 2 * step * r_mu[own, labels]
-        h_mu[own, labels] -= step * r_h
-        r_mu[own, labels] -= step * r_r
+        rows, step = torch.arange(len(h), device=h.device), 1 / (self._n - 1).clamp(min=1)
+        mu_mu[rows, labels] += step.square() * r_r - 2 * step * r_mu[rows, labels]
+        h_mu[rows, labels] -= step * r_h
+        r_mu[rows, labels] -= step * r_r
         down = (1 - share) * self._lost
+        # Sherman and Morrison's formula for the direction r.
         gain = down / (1 - down * r_r)
         scores: Tensor = h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
         scores = scores.masked_fill(self._sums.counts == 0, -torch.inf)

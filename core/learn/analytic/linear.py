@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Linear:
-    """Scores of C classes from K features.
+    """Weights that score C classes from K features.
 
     Attributes:
         weight: float64 [C, K].
@@ -20,5 +20,5 @@ class Linear:
     bias: Tensor
 
     def __call__(self, h: Tensor) -> Tensor:
-        """Scores [B, C] of features [B, K]."""
+        """Return the scores [B, C] of features [B, K]."""
         return h @ self.weight.T.to(h.dtype) + self.bias.to(h.dtype)

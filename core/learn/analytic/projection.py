@@ -1,6 +1,7 @@
-"""Random features: h = relu(R φ), with R of standard normal numbers drawn from a seed and fixed for a model's life.
+"""Random features h = relu(R φ), with R drawn once from a standard normal distribution.
 
-RanPAC (McDonnell et al. 2023, arXiv 2307.02251): products of features come within reach of a linear classifier.
+R comes from a seed and is fixed for a model's life. RanPAC (McDonnell et al. 2023, arXiv
+2307.02251): products of features come within reach of a linear classifier.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from torch import Tensor
 
 
 def matrix(columns: int, width: int, seed: int) -> Tensor:
-    """R, float32 [M, D], the same for the same seed."""
+    """Return R, float32 [M, D], the same for the same seed."""
     return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
 
 
 def project(features: Tensor, projection: Tensor) -> Tensor:
-    """h, float32 [B, M], of features φ [B, D]."""
+    """Return the random features h, float32 [B, M], of features φ [B, D]."""
     return (features.float() @ projection.T.to(features.device)).relu()
 
 
 def append_ones(features: Tensor) -> Tensor:
-    """[φ; 1], [B, D + 1]: the last weight is a bias."""
+    """Append a column of ones to features, [B, D + 1], so that the last weight is a bias."""
     return torch.cat([features, features.new_ones(len(features), 1)], dim=1)

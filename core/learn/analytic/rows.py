@@ -1,7 +1,8 @@
-"""Kept examples of the closed form: features with their classes and keys.
+"""Retained examples of the closed form: features with their classes and keys.
 
-A part of them, drawn by the order of their keys, judges the classifier: its scores are those of a solution without the
-example. Keys are digests of the images, so that the draw does not depend on order or cut of the batches.
+A part of them, drawn by the order of their keys, evaluates the classifier with left-out scores.
+Keys are digests of the images, so the draw does not depend on how the images were ordered or
+batched.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FIELDS = ("features", "classes", "keys")
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples of one task or more.
+    """Feature rows of one task or more.
 
     Attributes:
         features: float32 [n, D], of the backbone.
@@ -35,16 +36,16 @@ class Rows:
         return len(self.classes)
 
     def select(self, index: Tensor) -> Rows:
-        """Return the rows of an index, int64 or bool."""
+        """Return the rows at an index, int64 or bool."""
         return Rows(self.features[index], self.classes[index], self.keys[index])
 
     def packed(self) -> dict[str, Tensor]:
-        """Return tensors to store, by the names in `FIELDS`."""
+        """Return the tensors to store, under the names in `FIELDS`."""
         return {"features": self.features, "classes": self.classes, "keys": self.keys}
 
     @staticmethod
     def join(parts: Iterable[Rows]) -> Rows:
-        """Concatenate one or more."""
+        """Concatenate one or more `Rows`."""
         listed = list(parts)
         return Rows(
             torch.cat([part.features for part in listed]),
@@ -54,7 +55,10 @@ class Rows:
 
 
 def digest_images(images: Tensor, seed: int) -> Tensor:
-    """Return BLAKE2b digests of uint8 images [n, S, S, C], keyed by the recipe's seed, uint8 [n, 16]."""
+    """Return keyed BLAKE2b digests of uint8 images [n, S, S, C], uint8 [n, 16].
+
+    The key is the recipe's seed.
+    """
     key = seed.to_bytes(8, "little", signed=True)
     digests = [
         hashlib.blake2b(image.numpy().tobytes(), digest_size=KEY_BYTES, key=key).digest()
@@ -64,10 +68,10 @@ def digest_images(images: Tensor, seed: int) -> Tensor:
 
 
 def draw_rows(rows: Rows, per_class: int) -> Tensor:
-    """Draw up to `per_class` examples of each class, those with the least keys.
+    """Draw up to `per_class` examples of each class, those with the smallest keys.
 
-    Of examples of a class with the same key only the first is drawn: one that has an equal twin among the others is
-    answered by it.
+    Of a class's examples with the same key only the first is drawn: an identical twin left in the
+    training sums would give the answer away.
 
     Returns:
         bool [n].
@@ -83,13 +87,17 @@ def draw_rows(rows: Rows, per_class: int) -> Tensor:
     begins[1:] = classes[1:] != classes[:-1]
     is_first = begins.clone()
     is_first[1:] |= (keys[1:] != keys[:-1]).any(1)
-    seen = is_first.cumsum(0)  # unlike ones so far, over all classes
-    before = torch.where(begins, seen - 1, 0).cummax(0).values
-    drawn[order[is_first & (seen - before <= per_class)]] = True
+    distinct_so_far = is_first.cumsum(0)  # over all classes
+    # Distinct rows before the class of each row; `cummax` carries the class's first value on.
+    before = torch.where(begins, distinct_so_far - 1, 0).cummax(0).values
+    drawn[order[is_first & (distinct_so_far - before <= per_class)]] = True
     return drawn
 
 
 def order_by_key(keys: Tensor) -> Tensor:
-    """Return the order of keys uint8 [n, 16] as bytes strings, int64 [n]; equal ones in the order in which they lie."""
+    """Return the order of keys uint8 [n, 16] compared as byte strings, int64 [n].
+
+    Equal keys stay in their given order.
+    """
     listed = [bytes(key) for key in keys.cpu().numpy()]
     return torch.tensor(sorted(range(len(listed)), key=lambda row: listed[row]), dtype=torch.int64)

@@ -1,8 +1,9 @@
-"""What a task leaves of its examples: second moments of their features, sums by class, and counts.
+"""Sums that summarise a task's examples: second moments of features, sums by class, and counts.
 
-With features h_i ∈ R^K of image i and its class c_i: G = Σ h_i h_iᵀ, Q = Σ h_i e(c_i)ᵀ and n_c, in float64. Sums of
-tasks are added, so that a classifier made of them is the same in whatever order or cut the images came, but for
-rounding. Adding goes in the order of tasks, so that the same stream gives the same bits.
+With features h_i ∈ R^K of image i and its class c_i: G = Σ h_i h_iᵀ, Q = Σ h_i e(c_i)ᵀ and n_c, in
+float64. Sums of tasks are added, so a classifier made of them does not depend on the order or
+batching of the images, except for rounding. They are added in the order of tasks, so that the same
+stream gives the same bits.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import torch
 from torch import Tensor
 
 CHUNK = 4096
-"""Rows that are widened to float64 at once."""
+"""Rows converted to float64 at once."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over examples.
+    """Sums over examples (second moments, sums by class and counts), in float64.
 
     Attributes:
-        gram: float64 [K, K], G.
-        cross: float64 [K, C], Q, a column for each class.
-        counts: int64 [C], examples of each class.
+        gram: G, float64 [K, K].
+        cross: Q, float64 [K, C], a column for each class.
+        counts: n_c, int64 [C], examples of each class.
     """
 
     gram: Tensor
@@ -33,7 +34,7 @@ class Sums:
 
     @staticmethod
     def zero(features: int, classes: int, device: torch.device | None = None) -> Sums:
-        """Sums over no examples."""
+        """Return sums over no examples, all zeros."""
         return Sums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
             torch.zeros(features, classes, dtype=torch.float64, device=device),
@@ -42,11 +43,11 @@ class Sums:
 
     @property
     def examples(self) -> int:
-        """N."""
+        """Number of examples, N."""
         return int(self.counts.sum())
 
     def add(self, h: Tensor, labels: Tensor) -> None:
-        """Add examples in place.
+        """Add features and labels of examples to the sums, in place.
 
         Args:
             h: features [B, K], any float type.
@@ -59,17 +60,18 @@ class Sums:
             self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
 
     def without_last(self) -> Sums:
-        """The sums over all features but the last."""
+        """Return the sums over all features but the last."""
         return Sums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
 
     def packed(self) -> dict[str, Tensor]:
-        """Tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
+        """Return the tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
+        # G is symmetric: half of it is enough.
         rows, columns = torch.tril_indices(*self.gram.shape)
         return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
 
     @staticmethod
     def unpacked(tensors: dict[str, Tensor]) -> Sums:
-        """The sums of `packed`."""
+        """Restore the sums from the tensors of `packed`."""
         cross = tensors["cross"]
         gram = cross.new_zeros(len(cross), len(cross))
         rows, columns = torch.tril_indices(*gram.shape)
@@ -79,17 +81,18 @@ class Sums:
 
 
 def total(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
-    """The sums of several tasks.
+    """Add the sums of several tasks.
 
     Args:
-        parts: sums of a task, and for each of its classes the column in the result; in the order of tasks.
-            One or more.
+        parts: one pair or more, in the order of tasks: the task's sums, and the column in the
+            result for each of its classes.
         classes: columns of the result.
     """
     result: Sums | None = None
     for sums, columns in parts:
         result = result or Sums.zero(len(sums.gram), classes, sums.gram.device)
         index = torch.tensor(list(columns), device=sums.gram.device)
+        # The result is a new object: the sums of single tasks stay unchanged.
         result.gram.add_(sums.gram)
         result.cross.index_add_(1, index, sums.cross)
         result.counts.index_add_(0, index, sums.counts)

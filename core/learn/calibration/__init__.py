@@ -1,6 +1,10 @@
-"""Probabilities that can be trusted: one temperature for a version, and how far its probabilities are off.
+"""Calibrated probabilities: one temperature for a version, and the error of its probabilities.
 
-1. `held_out`      the logits of a version on held-out images of all tasks, as many as fit into memory.
-2. `temperature`   the number that logits are divided by, fitted to them.
-3. `choice`        the source that a version's temperature comes from.
+1. `held_out`: the logits of a version on held-out images of all tasks, as many as fit into memory.
+
+2. `temperature`: the number that logits are divided by, fitted to them.
+
+3. `choice`: the source that a version's temperature comes from.
+
+4. `error`: the calibration error of the resulting probabilities.
 """

@@ -1,4 +1,4 @@
-"""The temperature of a new version, from the best source that there is."""
+"""The temperature of a new version, from the best available source."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from core.learn.calibration.temperature import fit_temperature
 from core.protocol.manifest import Temperature
 
 LEAST = 30
-"""Images that a temperature is fitted to at least: of fewer, the next source is asked."""
+"""Minimum number of images to fit a temperature to; with fewer, the next source is used."""
 
 
 def choose_temperature(
     held_out: Logits, left_out: Callable[[], tuple[Tensor, Tensor] | None], parent: Temperature | None
 ) -> Temperature:
-    """Of the held-out logits; else of training images, each answered without itself; else the parent's; else 1.
+    """Fit a temperature to the best source with enough images.
+
+    In order: held-out logits; left-out scores of training images; the parent's temperature; 1.
 
     Args:
-        held_out: of this version, over all tasks.
-        left_out: gives scores [n, classes] and rows int64 [n], see `Method.left_out_scores`.
-        parent: None: it has none.
+        held_out: logits of this version, over all tasks.
+        left_out: returns scores [n, classes] and rows int64 [n], see `Method.left_out_scores`.
+        parent: the parent's temperature; None if there is no parent.
     """
     if len(held_out.targets) >= LEAST:
         value = fit_temperature(held_out.values, held_out.targets)

@@ -1,4 +1,4 @@
-"""Logits of a version on held-out images of all tasks: what a temperature is fitted to."""
+"""Logits of a version on held-out images of all tasks, to which a temperature is fitted."""
 
 from __future__ import annotations
 
@@ -9,27 +9,34 @@ import torch
 from torch import Tensor
 
 NUMBERS = 1 << 25
-"""Logits that are in memory at once, 128 MiB; of more images every second, third … is taken."""
+"""Logits in memory at once, 128 MiB; with more images only every second, third … is used."""
 
 
 @dataclass(frozen=True)
 class Logits:
-    """Of N images of one task, on the CPU. values: float32 [N, classes of the head]; targets: int64 [N], its rows."""
+    """Logits of N images of one task, on the CPU.
+
+    Attributes:
+        values: float32 [N, classes of the head].
+        targets: int64 [N], rows of the head.
+    """
 
     values: Tensor
     targets: Tensor
 
 
 def stride_of(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
-    """1 where the logits of all images fit into memory, else the distance of those that are taken.
+    """Return the stride between images whose logits are stored; 1 where all fit into memory.
 
-    sizes: images and classes of each task.
+    Args:
+        sizes: images and classes of each task.
+        most: maximum number of logits.
     """
     return max(1, -(-sum(images * classes for images, classes in sizes) // most))
 
 
 def joined(tasks: Mapping[int, Logits]) -> Logits:
-    """All tasks one after the other; where heads differ in width, missing classes have minus infinity."""
+    """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)
     values = torch.full((sum(len(part.targets) for part in parts), width), -torch.inf)

@@ -1,1 +1,1 @@
-"""Curvature of the loss around a solution: which parameters matter to what was learned."""
+"""Curvature of the loss around a solution: measures which parameters matter to what was learned."""

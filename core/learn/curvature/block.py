@@ -1,9 +1,9 @@
 """Curvature of one layer: a symmetric positive H over displacements d [o, w], bias as last column.
 
-A block multiplies, H d, which is the gradient of the penalty ½ dᵀ H d, and merges with the block of another
-task: each stored statistic is averaged, which equals measuring both tasks' data together (Shon et al. 2022,
-DLCFT, section 3.2). No inverse is taken, so nothing is damped. vec(d) goes by rows, as flatten does: a
-Kronecker block is G ⊗ A with G [o, o] and A [w, w].
+A block computes H d, the gradient of the penalty ½ dᵀ H d, and merges with the block of another
+task. Each stored statistic is averaged, which equals measuring both tasks' data together (Shon et
+al. 2022, DLCFT, section 3.2). No inverse is taken, so no damping is needed. vec(d) goes by rows, as
+flatten does: a Kronecker block is G ⊗ A with G [o, o] and A [w, w].
 """
 
 from __future__ import annotations
@@ -22,38 +22,45 @@ from core.learn.curvature.factor import Factor
 
 
 class Block(ABC):
-    """Base class. Fields are tensors or factors. Blocks are immutable; merging makes a new one."""
+    """Base class of curvature blocks, whose fields are tensors or factors.
+
+    Blocks are immutable; merging makes a new one.
+    """
 
     kind: ClassVar[str]
 
     @abstractmethod
     def columns(self, outputs: int) -> int:
-        """w of a displacement [o, w] with `outputs` rows."""
+        """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
 
     @abstractmethod
     def matvec(self, d: Tensor) -> Tensor:
-        """H d [o, w] for d [o, w]."""
+        """Return the product H d [o, w] for d [o, w]."""
 
     @abstractmethod
     def trace(self) -> Tensor:
-        """Trace of H, 0-dim."""
+        """Return the trace of H, 0-dim."""
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """The block with every factor in at most `limit` bytes; a diagonal where that is impossible.
+        """Return the block with every factor in at most `limit` bytes.
 
-        limit: None: no limit. kernel: pixels of a convolution's kernel.
+        Where that is impossible, return a diagonal.
+
+        Args:
+            limit: bytes per factor; None for no limit.
+            kernel: pixels of a convolution's kernel.
         """
         return self
 
     def with_rows(self, outputs: int) -> Block:
-        """The block of a layer that has grown to `outputs` rows, whose new rows have no curvature.
+        """Return the block of a layer that has grown to `outputs` rows; new rows have no curvature.
 
-        Raises ValueError for fewer rows than before, or a kind of block that cannot grow.
+        Raises ValueError for fewer rows than the block has, or a kind of block that cannot grow.
         """
         raise ValueError(f"a {self.kind} block cannot grow")
 
     def merge(self, other: Block, share: float) -> Block:
-        """(1 - share) · self + share · other for each stored statistic.
+        """Return (1 - share) · self + share · other for each stored statistic.
 
         Raises ValueError for another kind or shape.
         """
@@ -74,14 +81,17 @@ class Block(ABC):
         return type(self)(**merged)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """A tensor under its field's name, a factor's tensors as `<field>.<name>`."""
-        found: dict[str, Tensor] = {}
+        """Return the block's tensors to store, by name.
+
+        They are named `<field>`, and those of a factor `<field>.<name>`.
+        """
+        tensors: dict[str, Tensor] = {}
         for name, value in self._values().items():
             if isinstance(value, Factor):
-                found |= {f"{name}.{key}": tensor for key, tensor in value.to_tensors().items()}
+                tensors |= {f"{name}.{key}": tensor for key, tensor in value.to_tensors().items()}
             else:
-                found[name] = value
-        return found
+                tensors[name] = value
+        return tensors
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -90,7 +100,7 @@ class Block(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes as stored."""
+        """Size of the block as stored, in bytes."""
         return sum(value.nbytes for value in self._values().values())
 
     def _values(self) -> dict[str, Tensor | Factor]:
@@ -99,33 +109,35 @@ class Block(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(Block):
-    """values [o, w]: H is diagonal."""
+    """A diagonal H, with its diagonal as `values` [o, w]."""
 
     values: Tensor
     kind: ClassVar[str] = "diagonal"
 
     def columns(self, outputs: int) -> int:
-        """w of `values`."""
+        """Return the number of columns w of a displacement, that of `values`."""
         return self.values.shape[1]
 
     def matvec(self, d: Tensor) -> Tensor:
-        """values ∘ d."""
+        """Return the product H d = values ∘ d."""
         return self.values * d
 
     def with_rows(self, outputs: int) -> Block:
-        """Zeros for the new rows."""
+        """Return the block with zeros for the new rows."""
         return Diagonal(_padded(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Sum of the values."""
+        """Return the trace of H, the sum of the values."""
         return self.values.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class Kfac(Block):
-    """H = G ⊗ A: A [w, w] the mean of a aᵀ over examples and positions, G [o, o] of Σ_s g gᵀ over examples.
+    """A Kronecker-factored H = G ⊗ A.
 
-    Grosse & Martens 2016, arXiv 1602.01407 (KFC); "expand" in Eschenhagen et al. 2023, arXiv 2311.00636.
+    A [w, w] is the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over
+    examples. Grosse & Martens 2016, arXiv 1602.01407 (KFC); "expand" in Eschenhagen et al. 2023,
+    arXiv 2311.00636.
     """
 
     a: Factor
@@ -133,25 +145,25 @@ class Kfac(Block):
     kind: ClassVar[str] = "kfac"
 
     def columns(self, outputs: int) -> int:
-        """Size of A."""
+        """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """G d A."""
+        """Return the product H d = G d A."""
         return self.a.times(self.g.times(d.T).T)
 
     def with_rows(self, outputs: int) -> Block:
-        """Zeros in G for the new rows."""
+        """Return the block with zeros in G for the new rows."""
         return (
             self if outputs == self.g.size else Kfac(self.a, factor.dense(_padded(self.g.dense(), outputs)))
         )
 
     def trace(self) -> Tensor:
-        """tr G · tr A."""
+        """Return the trace of H, tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compresses A and G; else the diagonal of G ⊗ A."""
+        """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
         a, g = factor.compressed(self.a.dense(), limit, kernel), factor.compressed(self.g.dense(), limit)
         if a is None or g is None:
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
@@ -160,10 +172,12 @@ class Kfac(Block):
 
 @dataclass(frozen=True, eq=False)
 class TKfac(Block):
-    """H = Q ⊗ P / δ, P = E Σ Mᵀ M, Q = E Σ M Mᵀ, δ = tr P = tr Q: both partial traces are the exact block's.
+    """A trace-restricted Kronecker-factored H = Q ⊗ P / δ.
 
-    M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted K-FAC), whose form
-    for linear layers this is; for convolutions it assumes nothing about positions.
+    P = E Σ Mᵀ M, Q = E Σ M Mᵀ and δ = tr P = tr Q, so both partial traces are those of the exact
+    block. M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted
+    K-FAC), whose form for linear layers this is; for convolutions it assumes nothing about
+    positions.
     """
 
     p: Factor
@@ -172,25 +186,26 @@ class TKfac(Block):
     kind: ClassVar[str] = "tkfac"
 
     def columns(self, outputs: int) -> int:
-        """Size of P."""
+        """Return the number of columns w of a displacement, the size of P."""
         return self.p.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Q d P / δ."""
+        """Return the product H d = Q d P / δ."""
         return self.p.times(self.q.times(d.T).T / self._divisor)
 
     def with_rows(self, outputs: int) -> Block:
-        """Zeros in Q for the new rows."""
+        """Return the block with zeros in Q for the new rows."""
         if outputs == self.q.size:
             return self
         return TKfac(self.p, factor.dense(_padded(self.q.dense(), outputs)), self.delta)
 
     def trace(self) -> Tensor:
-        """tr P · tr Q / δ."""
+        """Return the trace of H, tr P · tr Q / δ."""
         return self.p.trace() * (self.q.trace() / self._divisor)
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compresses P and Q; else the diagonal of Q ⊗ P / δ."""
+        """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
+        δ."""
         p, q = factor.compressed(self.p.dense(), limit, kernel), factor.compressed(self.q.dense(), limit)
         if p is None or q is None:
             return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
@@ -198,27 +213,27 @@ class TKfac(Block):
 
     @property
     def _divisor(self) -> Tensor:
-        """δ is 0 only where P and Q are."""
+        """δ, kept above zero; it is 0 only where P and Q are."""
         return self.delta.clamp_min(torch.finfo(self.delta.dtype).tiny)
 
 
 @dataclass(frozen=True, eq=False)
 class Exact(Block):
-    """H = matrix [o w, o w]. For tests, and for layers of a few numbers."""
+    """A full H = matrix [o w, o w], for tests and for layers of a few numbers."""
 
     matrix: Tensor
     kind: ClassVar[str] = "exact"
 
     def columns(self, outputs: int) -> int:
-        """Size of the matrix over the number of rows."""
+        """Return the number of columns w of a displacement: the matrix's size over its rows."""
         return self.matrix.shape[0] // outputs
 
     def matvec(self, d: Tensor) -> Tensor:
-        """The matrix times vec(d)."""
+        """Return the product H d: the matrix times vec(d), in the shape of d."""
         return (self.matrix @ d.flatten()).view_as(d)
 
     def trace(self) -> Tensor:
-        """Trace of the matrix."""
+        """Return the trace of H."""
         return self.matrix.trace()
 
 
@@ -226,26 +241,26 @@ class Exact(Block):
 class Gram(Block):
     """H = I ⊗ A, A [w, w]: a head's block under half the squared error, for any number of rows.
 
-    All rows have the same A, so nothing is stored per row, and rows that are added later have it too.
+    All rows share A, so no row is stored separately, and rows that are added later have the same A.
     """
 
     a: Factor
     kind: ClassVar[str] = "gram"
 
     def columns(self, outputs: int) -> int:
-        """Size of A."""
+        """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
     def matvec(self, d: Tensor) -> Tensor:
-        """d A."""
+        """Return the product H d = d A."""
         return self.a.times(d)
 
     def trace(self) -> Tensor:
-        """Trace of A alone: the number of rows is not known here."""
+        """Return the trace of A alone: the number of rows is unknown here."""
         return self.a.trace()
 
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
-        """Compresses A. Raises ValueError when it cannot be that small."""
+        """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
         a = factor.compressed(self.a.dense(), limit)
         if a is None:
             raise ValueError(f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes")
@@ -254,25 +269,28 @@ class Gram(Block):
 
 @dataclass(frozen=True, eq=False)
 class Channels(Block):
-    """blocks [o, w, w]: the exact block of each output, none between outputs. For grouped convolutions."""
+    """The exact block of each output, none between outputs, for grouped convolutions.
+
+    blocks: [o, w, w].
+    """
 
     blocks: Tensor
     kind: ClassVar[str] = "channels"
 
     def columns(self, outputs: int) -> int:
-        """w of the blocks."""
+        """Return the number of columns w of a displacement, that of the blocks."""
         return self.blocks.shape[2]
 
     def matvec(self, d: Tensor) -> Tensor:
-        """Each output's block times its row of d."""
+        """Return the product H d: each output's block times its row of d."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
     def with_rows(self, outputs: int) -> Block:
-        """Zero blocks for the new rows."""
+        """Return the block with zeros for the new rows."""
         return Channels(_padded(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Sum of the blocks' traces."""
+        """Return the trace of H, the sum of the blocks' traces."""
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 
@@ -280,7 +298,7 @@ TYPES: dict[str, type[Block]] = {t.kind: t for t in (Diagonal, Kfac, TKfac, Exac
 
 
 def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
-    """The block that `to_tensors`, `kind` and `tiers` describe.
+    """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
 
     Raises ValueError for an unknown kind or tier.
     """
@@ -295,7 +313,10 @@ def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tens
 
 
 def _padded(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
-    """Zeros appended up to `rows` rows, and as many columns unless `rows_only`."""
+    """Append zeros up to `rows` rows, and as many columns unless `rows_only`.
+
+    Raises ValueError where there are already more rows.
+    """
     missing = rows - values.shape[0]
     if missing < 0:
         raise ValueError(f"a block of {values.shape[0]} rows cannot shrink to {rows}")

@@ -1,8 +1,8 @@
-"""One forward pass that records the inputs of layers and where autograd has the gradients of their outputs.
+"""One forward pass that records each layer's input and the autograd edge of its output's gradient.
 
-Forward hooks watch modules. Two kinds of layer have no module: a bare parameter is replaced by one copy per
-example, and an attention's input projection is computed here. Weights need not require gradients, as those of
-a linearised network do not: gradients are taken by outputs.
+Forward hooks watch modules. Two kinds of layer have no module. A bare parameter is replaced by one
+copy per example, and an attention's input projection is computed here. Weights need not require
+gradients, and those of a linearised network do not: gradients are taken by outputs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,29 @@ Forward = Callable[[Tensor], Tensor]
 
 @dataclass
 class LayerInput:
-    """`a`: a layer's input, unchanged.
+    """The recorded input of a layer.
 
-    `output_edge`: where autograd has the gradient by the layer's output.
+    Attributes:
+        a: the input, unchanged.
+        output_edge: the autograd edge with the gradient by the layer's output; None without a
+            graph.
+        version: autograd's count of in-place changes of `a` when it was recorded.
     """
 
     a: Tensor
     output_edge: GradientEdge | None
-    version: int  # of `a` when it was seen: it counts changes in place
+    version: int
 
 
 class CapturedPass:
-    """`outputs` [B, C] of a forward pass with their graph, and the input of each layer that ran."""
+    """A forward pass: `outputs` [B, C] with their graph, and the input of each layer that ran."""
 
     def __init__(self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor) -> None:
-        """Raises ValueError when a layer runs twice, on rows that are no examples, or on a changed input."""
+        """Run one forward pass on x [B, …] and record it.
+
+        Raises ValueError when a layer runs twice, on rows that are no examples, or on an input that
+        is changed in place afterwards.
+        """
         self.seen: dict[str, LayerInput] = {}
         self._examples = x.shape[0]
         self._wanted = {layer.name for layer in layers}
@@ -52,26 +60,38 @@ class CapturedPass:
                 if isinstance(module, nn.MultiheadAttention) and _inside(name) & self._wanted:
                     stack.enter_context(self._attending(name, module))
             with torch.enable_grad():
-                # Weights may not require gradients; the input does, so that every layer has a graph.
+                # Weights may not require gradients; the input does, so that every layer has a
+                # graph. The clone lets the first layer work in place, which autograd forbids on a
+                # leaf.
                 self.outputs = forward(x.detach().requires_grad_().clone())
-        for name, seen in self.seen.items():
-            if seen.a._version != seen.version:
+        for name, layer_input in self.seen.items():
+            if layer_input.a._version != layer_input.version:
                 raise ValueError(f"{name}: its input was changed in place after it ran")
 
     def gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
-        """Gradients of Σ outputs · cotangent by the layers' outputs; layers without influence are left out.
+        """Return the gradients of Σ outputs · cotangent by the layers' outputs.
 
-        cotangent: [B, C], a row per example. last: whether to free the graph.
+        Layers without influence on the outputs are left out.
+
+        Args:
+            cotangent: [B, C], a row per example.
+            last: free the graph afterwards.
         """
         output_edges = {
-            name: seen.output_edge for name, seen in self.seen.items() if seen.output_edge is not None
+            name: layer_input.output_edge
+            for name, layer_input in self.seen.items()
+            if layer_input.output_edge is not None
         }
-        found: Sequence[Tensor | None] = torch.autograd.grad(
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
             self.outputs, list(output_edges.values()), cotangent, retain_graph=not last, allow_unused=True
         )
-        return {name: g for name, g in zip(output_edges, found, strict=True) if g is not None}
+        return {name: g for name, g in zip(output_edges, gradients, strict=True) if g is not None}
 
     def _keep(self, name: str, a: Tensor, output: Tensor) -> None:
+        """Record a layer's input and output edge.
+
+        Raises ValueError for a second run or wrong rows.
+        """
         if name in self.seen:
             raise ValueError(f"{name} runs twice in a pass: its gradients cannot be told apart")
         if a.shape[0] != self._examples or output.shape[0] != self._examples:
@@ -84,7 +104,7 @@ class CapturedPass:
 
     @contextmanager
     def _swapped(self, layer: Layer) -> Iterator[None]:
-        """A copy of a bare parameter for each example in its place."""
+        """Replace a bare parameter by one copy per example, for the time of the context."""
         rows = expanded(layer.weight, self._examples)
         self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
         parameters: dict[str, Any] = layer.module._parameters
@@ -96,7 +116,7 @@ class CapturedPass:
 
     @contextmanager
     def _attending(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
-        """Self-attention out of its parts, so that both of its projections are seen."""
+        """Compute self-attention from its parts in the context, to record both projections."""
 
         def forward(
             query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False
@@ -112,6 +132,7 @@ class CapturedPass:
             mixed = functional.scaled_dot_product_attention(q, k, v)
             return module.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, width)), None
 
+        # An instance attribute hides the class's method until it is deleted.
         module.__dict__["forward"] = forward
         try:
             yield
@@ -120,5 +141,5 @@ class CapturedPass:
 
 
 def _inside(attention: str) -> set[str]:
-    """The two layers of an attention, which it runs without calling a module."""
+    """Return the names of an attention's two layers, which it runs without calling a module."""
     return {attention + PROJECTION, attention + ".out_proj"}

@@ -1,7 +1,8 @@
 """Curvature of a whole network, one block per layer, and its quadratic penalty.
 
-Penalty ½ Σ dᵀ H d over layers, d the displacement from an anchor. Its gradient is H d, so one multiplication
-gives value and gradient, and no graph is built. Curvature between layers is taken as zero.
+The penalty is ½ Σ dᵀ H d over layers, d the displacement from an anchor. Its gradient is H d, so
+one multiplication gives value and gradient, and no graph is built. Curvature between layers is
+taken as zero.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from core.learn.precision import full_precision
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """`blocks` by layer, as `layers_of` names them."""
+    """Curvature blocks by layer, as `layers_of` names the layers."""
 
     blocks: Mapping[str, Block]
 
     @torch.no_grad()
     def gradient(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """(H d by parameter, ½ dᵀ H d 0-dim). displacements: by full parameter name, of its shape.
+        """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
 
-        Layers whose weight is not given and parameters without a block are left out; a missing bias counts as
-        a displacement of zero. Raises ValueError for a bias without its weight or a shape that does not fit
-        its block.
+        Layers without a weight in `displacements` and parameters without a block are left out. A
+        missing bias counts as a displacement of zero.
+
+        Args:
+            displacements: by full parameter name, each in the shape of its parameter.
+
+        Raises:
+            ValueError: for a bias without its weight, or a shape that does not fit its block.
         """
-        found: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         values = []
         for layer, block in self.blocks.items():
             weight, bias = _names(layer, displacements)
@@ -45,13 +51,13 @@ class Curvature:
                 r = block.matvec(d).to(d.dtype)
             values.append((d * r).sum() / 2)
             columns = of_weight.numel() // of_weight.shape[0]
-            found[weight] = r[:, :columns].reshape(of_weight.shape)
+            gradients[weight] = r[:, :columns].reshape(of_weight.shape)
             if of_bias is not None:
-                found[bias] = r[:, columns]
-        return found, torch.stack(values).sum() if values else torch.zeros(())
+                gradients[bias] = r[:, columns]
+        return gradients, torch.stack(values).sum() if values else torch.zeros(())
 
     def merge(self, other: Curvature, share: float) -> Curvature:
-        """(1 - share) · self + share · other for each stored statistic.
+        """Return (1 - share) · self + share · other for each stored statistic.
 
         Raises ValueError for other layers, kinds or shapes.
         """
@@ -63,15 +69,15 @@ class Curvature:
         )
 
     def trace(self) -> Tensor:
-        """Sum of the blocks' traces, 0-dim."""
+        """Return the sum of the blocks' traces, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
     def nbytes(self) -> dict[str, int]:
-        """Bytes as stored, by layer."""
+        """Return the stored size of each layer's block, in bytes."""
         return {name: block.nbytes for name, block in self.blocks.items()}
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Tensors as `<layer>/<field>`, a factor's as `<layer>/<field>.<name>`."""
+        """Return tensors named `<layer>/<field>`, those of a factor `<layer>/<field>.<name>`."""
         return {
             f"{layer}/{key}": tensor
             for layer, block in self.blocks.items()
@@ -79,12 +85,12 @@ class Curvature:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Kind and storage tiers by layer."""
+        """Return kind and storage tiers by layer."""
         return {name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
-        """The curvature that `to_tensors` and `to_json` describe."""
+        """Rebuild the curvature from what `to_tensors` and `to_json` returned."""
         by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
         for key, tensor in tensors.items():
             layer, _, field = key.rpartition("/")
@@ -95,7 +101,10 @@ class Curvature:
 
 
 def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
-    """Names of a layer's weight and bias: a module's own, `in_proj_weight`, or the bare parameter."""
+    """Return the parameter names of a layer's weight and bias.
+
+    A layer is a module, an attention's `in_proj` or a bare parameter, whose bias is named "".
+    """
     if layer in displacements:
         return layer, ""
     joint = "_" if layer.endswith(".in_proj") else "." if layer else ""
@@ -103,7 +112,11 @@ def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
 
 
 def _joined(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """d [o, w]: the weight by rows, and the bias as last column where the block has one."""
+    """Return the displacement d [o, w]: the weight by rows, the bias as last column.
+
+    Only a block with a bias has that column. Raises ValueError where the columns do not fit the
+    block.
+    """
     d = weight.reshape(weight.shape[0], -1)
     columns = block.columns(d.shape[0])
     if bias is None and columns == d.shape[1] + 1:

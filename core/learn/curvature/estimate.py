@@ -1,9 +1,9 @@
 """Curvature measured in passes over data: per layer, mean products of inputs and gradients.
 
-For cotangents v of the outputs with Σ v vᵀ the Hessian of the loss by the outputs (`probes.py`), a layer's
-block of the generalised Gauss-Newton matrix is E_x Σ_v vec(M) vec(M)ᵀ, M [o, w] the gradient of vᵀ outputs
-for one example (`layers.py`). Stored are sums over examples: they do not depend on the batches, can be stored
-in mid pass, and add up over sets of data.
+The cotangents v of the outputs have as Σ v vᵀ the Hessian of the loss by the outputs (`probes.py`).
+A layer's block of the generalised Gauss-Newton matrix is then E_x Σ_v vec(M) vec(M)ᵀ, M [o, w] the
+gradient of vᵀ outputs for one example (`layers.py`). Only sums over examples are stored: they do
+not depend on the batches, can be stored in mid pass, and add up over data sets.
 """
 
 from __future__ import annotations
@@ -23,32 +23,43 @@ from core.learn.precision import full_precision
 
 Kind = Literal["diagonal", "kfac", "tkfac", "exact", "gram"]
 Cotangents = Callable[[Tensor], Sequence[Tensor]]
-EXACT_NUMBERS = 4096  # largest displacement of a layer whose whole block is built
+EXACT_NUMBERS = 4096  # largest layer, in numbers, with a whole block
 
 
 class CurvatureEstimator:
-    """Sums over the n examples so far.
+    """Running sums over the n examples added so far.
 
-    Where a Kronecker-factored kind is asked for, norms and bare parameters get a diagonal, and grouped
-    convolutions a block per output. A layer that the forward pass does not use has zero curvature.
+    Where a Kronecker-factored kind is requested, norms and bare parameters get a diagonal, and
+    grouped convolutions a block per output. A layer that the forward pass does not use has zero
+    curvature.
     """
 
     def __init__(self, network: nn.Module, forward: Forward, kinds: Mapping[str, Kind]) -> None:
-        """network: in eval mode. forward: x [B, …] → outputs [B, C] of the plain network at its weights.
+        """Set up zero sums for the given layers.
 
-        kinds: by layer, as `layers_of` names them. "gram" is for heads under half the squared error, and
-        needs no cotangents. Raises ValueError for a layer that cannot be measured.
+        Args:
+            network: in eval mode.
+            forward: x [B, …] → outputs [B, C] of the plain network at its weights.
+            kinds: by layer, as `layers_of` names them. "gram" is for heads under half the squared
+                error, and needs no cotangents.
+
+        Raises:
+            ValueError: for a layer that cannot be measured.
         """
         self._network, self._forward = network, forward
         self._parts = {name: _LayerSums(find_layer(network, name), kind) for name, kind in kinds.items()}
         self.n = 0
 
     def add(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
-        """Add examples x [B, …].
+        """Add the statistics of examples x [B, …] to the sums.
 
-        cotangents: outputs [B, C] → one [B, C] per probe, whose contributions are summed. Rows belong to
-        examples and are never divided by B. None: only inputs are measured. Raises ValueError when a layer
-        runs twice.
+        Args:
+            x: a batch of inputs.
+            cotangents: outputs [B, C] → one [B, C] per probe, whose contributions are summed. Rows
+                belong to examples and are never divided by B. None: only inputs are measured.
+
+        Raises:
+            ValueError: when a layer runs twice.
         """
         layers = [part.layer for part in self._parts.values()]
         with full_precision(x.device):
@@ -57,15 +68,16 @@ class CurvatureEstimator:
             for name, part in parts.items():
                 part.add_input(run.seen[name].a)
             probes = cotangents(run.outputs.detach()) if cotangents is not None else ()
+            # The last probe frees the graph, which holds all activations.
             for i, probe in enumerate(probes):
                 for name, g in run.gradients(probe, last=i + 1 == len(probes)).items():
                     parts[name].add_probe(run.seen[name].a, g)
         self.n += x.shape[0]
 
     def blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
-        """Means over the examples by layer; each factor in the first tier of at most `max_factor_bytes`.
+        """Return the means over the examples by layer, each factor in at most `max_factor_bytes`.
 
-        Raises ValueError before the first example.
+        A factor takes the first tier that fits. Raises ValueError before the first example.
         """
         if self.n == 0:
             raise ValueError("no example has been measured")
@@ -75,14 +87,17 @@ class CurvatureEstimator:
         }
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The sums as `<layer>/<statistic>`, and `n`: all that a pass needs to continue."""
-        found = {"n": torch.tensor(self.n)}
+        """Return the sums as `<layer>/<statistic>`, and `n`: all that a pass needs to continue."""
+        tensors = {"n": torch.tensor(self.n)}
         for name, part in self._parts.items():
-            found |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
-        return found
+            tensors |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
+        return tensors
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from what `to_tensors` returned. Raises ValueError for other layers, kinds or shapes."""
+        """Continue from the tensors of `to_tensors`.
+
+        Raises ValueError for other layers, kinds or shapes.
+        """
         mine = {f"{name}/{key}": t for name, part in self._parts.items() for key, t in part.sums.items()}
         shapes = {key: t.shape for key, t in tensors.items() if key != "n"}
         if shapes != {key: t.shape for key, t in mine.items()}:
@@ -94,13 +109,14 @@ class CurvatureEstimator:
 
 @dataclass
 class _LayerSums:
-    """One layer's sums, by name, in float32 or the weight's own float64."""
+    """One layer's sums by name, in float32, or float64 where the weight is."""
 
     layer: Layer
     kind: str
 
     def __post_init__(self) -> None:
         layer, kind = self.layer, self.kind
+        # These layers have no matrix product to factor.
         if kind in ("kfac", "tkfac") and layer.form in ("norm", "bare"):
             self.kind = kind = "diagonal"
         elif kind in ("kfac", "tkfac") and layer.grouped:
@@ -121,6 +137,7 @@ class _LayerSums:
         if kind == "exact" and o * w > EXACT_NUMBERS:
             raise ValueError(f"{layer.name}: {o * w} numbers are too many for an exact block")
         like = layer.weight.detach()
+        # Sums over many examples would lose digits in half precision.
         self.dtype = torch.promote_types(like.dtype, torch.float32)
         self.sums = {
             name: torch.zeros(shape, dtype=self.dtype, device=like.device)
@@ -128,7 +145,7 @@ class _LayerSums:
         }
 
     def add_input(self, a: Tensor) -> None:
-        """Add what does not depend on the probe.
+        """Add the statistics that do not depend on the probe.
 
         The mean over positions is taken here: sums are over examples.
         """
@@ -142,7 +159,12 @@ class _LayerSums:
         self.sums["a"] += rows.T @ rows / positions
 
     def add_probe(self, a: Tensor, g: Tensor) -> None:
-        """Add one probe. a: the layer's input. g: the gradient by its output. Both as they came."""
+        """Add the statistics of one probe to the sums.
+
+        Args:
+            a: the layer's input, as captured.
+            g: the gradient by the layer's output, as captured.
+        """
         if self.kind == "gram":
             return
         a, g = a.to(self.dtype), g.to(self.dtype)
@@ -166,7 +188,7 @@ class _LayerSums:
                 self.sums["matrix"] += rows.T @ rows
 
     def block(self, n: int) -> Block:
-        """The mean over n examples."""
+        """Return the block of the means over n examples."""
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":
@@ -186,10 +208,14 @@ class _LayerSums:
 def trace_factors(
     layer: Layer, a: Tensor, g: Tensor, by_positions: bool | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
+    """Return Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
 
-    by_positions: through products between positions, without M [o, w]; the same in exact arithmetic. None:
-    the way with fewer multiplications.
+    Args:
+        layer: the layer.
+        a: the layer's input.
+        g: the gradient by the layer's output.
+        by_positions: compute through products between positions, without M [o, w]; the same in
+            exact arithmetic. None: the way with fewer multiplications.
     """
     if by_positions is None:
         positions = g[0].numel() // layer.outputs
@@ -206,9 +232,10 @@ def trace_factors(
 
 
 def _cheaper_by_positions(t: int, o: int, w: int) -> bool:
-    """Compares multiplications per example: through [T, T] products, or through M [o, w]."""
+    """Return true if [T, T] products need fewer multiplications per example than M [o, w]."""
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 
 
 def _symmetric(matrix: Tensor) -> Tensor:
+    """Average a matrix and its transpose, which removes differences by rounding."""
     return (matrix + matrix.mT) / 2

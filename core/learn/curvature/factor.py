@@ -1,9 +1,15 @@
-"""A symmetric positive factor F [w, w] of a layer's curvature, stored in at most a given number of bytes.
+"""A symmetric positive factor F [w, w] of a layer's curvature, stored within a limit of bytes.
 
-A wide convolution's input factor is nine times as large as its weight. The first tier that fits is taken:
-full, packed (one triangle, lossless), packed bf16 (computed with in float32), low rank (leading eigenvectors,
-and a diagonal that keeps F's own), uncorrelated (a convolution's channels alone, the same at every pixel of
-its kernel). A factor computes with what it stores: storing and loading changes no bit.
+A wide convolution's input factor is nine times as large as its weight. The first tier that fits is
+taken:
+
+- full: all of F.
+- packed: one triangle, lossless.
+- packed bf16: one triangle in bfloat16, computed with in float32.
+- low rank: leading eigenvectors, and a diagonal that preserves F's own.
+- uncorrelated: a convolution's channels alone, the same at every pixel of its kernel.
+
+A factor computes with what it stores: storing and loading changes no bit.
 """
 
 from __future__ import annotations
@@ -18,38 +24,44 @@ from torch import Tensor
 from torch.nn import functional
 
 Tier = Literal["full", "packed", "packed bf16", "low rank", "uncorrelated"]
-MIN_RANK = 16  # below it, low rank is no use and the next tier is taken
+MIN_RANK = 16  # below it, low rank is no use, and the next tier is taken
 MAX_RANK = 512
 
 
 class Factor(ABC):
-    """Base class: F [w, w]. Factors are immutable; merging makes a new one."""
+    """Base class of symmetric positive matrices F [w, w].
+
+    Factors are immutable; merging makes a new one.
+    """
 
     tier: Tier
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """w, the number of rows and columns."""
+        """Number of rows and columns, w."""
 
     @abstractmethod
     def times(self, x: Tensor) -> Tensor:
-        """x F for x [n, w], in the dtype of F."""
+        """Return x F for x [n, w], in the dtype of F."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """Diagonal of F, [w]."""
+        """Return the diagonal of F, [w]."""
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """F as a matrix [w, w]."""
+        """Return F as a matrix [w, w]."""
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """The stored tensors. `from_tensors` with the tier restores the factor bit for bit."""
+        """Return the stored tensors, which `from_tensors` turns back into F, bit for bit."""
 
     def merge(self, other: Factor, share: float) -> Factor:
-        """(1 - share) · self + share · other in this factor's tier. Raises ValueError for another size."""
+        """Return (1 - share) · self + share · other in this factor's tier.
+
+        Raises ValueError for another size.
+        """
         if other.size != self.size:
             raise ValueError(f"factors of sizes {self.size} and {other.size} cannot be merged")
         return self._merged(other, share)
@@ -58,41 +70,44 @@ class Factor(ABC):
     def _merged(self, other: Factor, share: float) -> Factor: ...
 
     def trace(self) -> Tensor:
-        """Trace of F, 0-dim."""
+        """Return the trace of F, 0-dim."""
         return self.diagonal().sum()
 
     @property
     def nbytes(self) -> int:
-        """Bytes as stored."""
+        """Size of the factor as stored, in bytes."""
         return sum(t.nbytes for t in self.to_tensors().values())
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Factor):
-    """`matrix` [w, w], symmetric, stored as `tier` says. `dense` makes one, and rounds it for bf16."""
+    """A whole symmetric `matrix` [w, w], stored according to `tier`.
+
+    The function `dense` makes one, and rounds it for bf16.
+    """
 
     matrix: Tensor
     tier: Tier = "full"
 
     @property
     def size(self) -> int:
-        """Rows of the matrix."""
+        """Number of rows of the matrix."""
         return self.matrix.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
-        """x times the matrix."""
+        """Return the product of x and the matrix."""
         return x.to(self.matrix.dtype) @ self.matrix
 
     def diagonal(self) -> Tensor:
-        """Diagonal of the matrix."""
+        """Return the diagonal of the matrix."""
         return self.matrix.diagonal()
 
     def dense(self) -> Tensor:
-        """The matrix itself."""
+        """Return the matrix itself."""
         return self.matrix
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The matrix, or its upper triangle by rows."""
+        """Return the matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
         triangle = self.matrix.masked_select(_upper(self.matrix))
@@ -103,7 +118,7 @@ class Dense(Factor):
 
     @property
     def nbytes(self) -> int:
-        """Bytes as stored, without building the triangle."""
+        """Size as stored, in bytes, computed without building the triangle."""
         w, each = self.size, self.matrix.element_size()
         if self.tier == "full":
             return w * w * each
@@ -112,7 +127,10 @@ class Dense(Factor):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(Factor):
-    """U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal; trace and diagonal are F's own."""
+    """A low-rank factor U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal.
+
+    Trace and diagonal are those of F.
+    """
 
     vectors: Tensor
     values: Tensor
@@ -121,28 +139,31 @@ class LowRank(Factor):
 
     @property
     def size(self) -> int:
-        """Rows of the eigenvectors."""
+        """Number of rows of the eigenvectors."""
         return self.vectors.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
-        """x U diag(values) Uᵀ + x diag(rest)."""
+        """Return the product x F = x U diag(values) Uᵀ + x diag(rest)."""
         x = x.to(self.rest.dtype)
         return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
 
     def diagonal(self) -> Tensor:
-        """Diagonal of F, which this form keeps."""
+        """Return the diagonal of F, which this form preserves."""
         return _diagonal(self.vectors, self.values) + self.rest
 
     def dense(self) -> Tensor:
-        """U diag(values) Uᵀ + diag(rest)."""
+        """Return F as a matrix, U diag(values) Uᵀ + diag(rest)."""
         return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Vectors, values and rest."""
+        """Return the stored tensors: vectors, values and rest."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
 
     def _merged(self, other: Factor, share: float) -> Factor:
-        """Both roots side by side, their leading directions; what they leave of the diagonal joins `rest`."""
+        """Merge by the leading directions of both roots side by side.
+
+        The part of the diagonal that they do not cover goes into `rest`.
+        """
         rank = self.values.shape[0]
         if not isinstance(other, LowRank):
             other = low_rank(other.dense().to(self.vectors), rank)
@@ -154,15 +175,18 @@ class LowRank(Factor):
                 (share, other.vectors.to(self.vectors), other.values.to(self.values)),
             )
         ]
+        # The left singular vectors of all roots side by side are the eigenvectors of the merged
+        # sum, without forming a matrix [w, w].
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
         return _ranked(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
 @dataclass(frozen=True, eq=False)
 class Uncorrelated(Factor):
-    """channels [c, c] ⊗ I over `kernel` pixels; `corner` [1] for a bias column after the c · kernel columns.
+    """A factor channels [c, c] ⊗ I over the `kernel` pixels of a convolution.
 
-    channels is the mean of F's blocks over pixels, which keeps the trace.
+    channels is the mean of F's blocks over pixels, which preserves the trace. `corner` [1] is the
+    entry of a bias column after the c · kernel columns; None without a bias.
     """
 
     channels: Tensor
@@ -172,23 +196,23 @@ class Uncorrelated(Factor):
 
     @property
     def size(self) -> int:
-        """c · kernel, + 1 with a bias."""
+        """Number of columns: c · kernel, + 1 with a bias."""
         return self.channels.shape[0] * self.kernel + (self.corner is not None)
 
     def times(self, x: Tensor) -> Tensor:
-        """Channels mixed at each pixel; the bias column scaled by the corner."""
+        """Return x F: channels mixed at each pixel, the bias column scaled by the corner."""
         x, channels = x.to(self.channels.dtype), self.channels.shape[0]
         pixels = x[:, : channels * self.kernel].reshape(-1, channels, self.kernel)
         product = torch.einsum("ncp,cd->ndp", pixels, self.channels).flatten(1)
         return product if self.corner is None else torch.cat([product, x[:, -1:] * self.corner], 1)
 
     def diagonal(self) -> Tensor:
-        """Diagonal of the channels at each pixel, then the corner."""
+        """Return the diagonal of the channels at each pixel, then the corner."""
         pixels = self.channels.diagonal().repeat_interleave(self.kernel)
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
     def dense(self) -> Tensor:
-        """channels ⊗ I, with the corner appended."""
+        """Return F as a matrix: channels ⊗ I, with the corner appended."""
         eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
         pixels = torch.kron(self.channels, eye)
         if self.corner is None:
@@ -198,9 +222,9 @@ class Uncorrelated(Factor):
         return padded
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Channels, kernel and, with a bias, the corner."""
-        found = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
-        return found if self.corner is None else found | {"corner": self.corner}
+        """Return the stored tensors: channels, kernel and, with a bias, the corner."""
+        tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
+        return tensors if self.corner is None else tensors | {"corner": self.corner}
 
     def _merged(self, other: Factor, share: float) -> Factor:
         if not isinstance(other, Uncorrelated):
@@ -216,20 +240,20 @@ class Uncorrelated(Factor):
 
 
 def dense(matrix: Tensor, tier: Tier = "full") -> Factor:
-    """A factor with the whole of a symmetric matrix [w, w], rounded to what `tier` can store."""
+    """Return a factor with all of a symmetric matrix [w, w], rounded to what `tier` can store."""
     return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
 def low_rank(matrix: Tensor, rank: int) -> LowRank:
-    """The leading `rank` eigenvectors of a symmetric matrix, and its diagonal."""
+    """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
     values, vectors = torch.linalg.eigh(matrix)
     return _ranked(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
 
 
 def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
-    """The mean over a kernel's pixels of a matrix [w, w], w = channels · kernel, + 1 with a bias.
+    """Return the mean of a matrix [w, w] over a kernel's pixels.
 
-    Raises ValueError for another size.
+    w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
     """
     channels, bias = divmod(matrix.shape[0], kernel)
     if bias > 1 or kernel == 1:
@@ -242,9 +266,14 @@ def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
 
 
 def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
-    """The first tier for a symmetric matrix [w, w] that takes at most `limit` bytes; None: no tier does.
+    """Return a symmetric matrix [w, w] in the first tier of at most `limit` bytes.
 
-    kernel: pixels of a convolution's kernel, for the factor of its inputs.
+    Returns None if no tier fits.
+
+    Args:
+        matrix: the factor to store.
+        limit: bytes; None for no limit.
+        kernel: pixels of a convolution's kernel, for the factor of its inputs.
     """
     w, each = matrix.shape[0], matrix.element_size()
     triangle = w * (w + 1) // 2
@@ -254,7 +283,8 @@ def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | N
         return dense(matrix, "packed")
     if triangle * 2 <= limit:
         return dense(matrix, "packed bf16")
-    rank = min((limit // each - w) // (w + 1), MAX_RANK)  # r vectors, r values and a diagonal
+    # Room for r vectors, r values and a diagonal.
+    rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
         return low_rank(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
@@ -263,7 +293,7 @@ def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | N
 
 
 def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
-    """The factor that `to_tensors` described. Raises ValueError for an unknown tier."""
+    """Rebuild a factor from its `to_tensors`. Raises ValueError for an unknown tier."""
     if tier == "full":
         return Dense(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
@@ -276,21 +306,27 @@ def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
 
 
 def _ranked(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
-    rest = (diagonal - _diagonal(vectors, values)).clamp_min(0)
-    return LowRank(vectors.contiguous(), values.contiguous(), rest)
+    """Build the low-rank factor whose `rest` makes up the given diagonal."""
+    # Rounding may leave entries just below zero, which would make F indefinite.
+    remainder = (diagonal - _diagonal(vectors, values)).clamp_min(0)
+    return LowRank(vectors.contiguous(), values.contiguous(), remainder)
 
 
 def _diagonal(vectors: Tensor, values: Tensor) -> Tensor:
+    """Return the diagonal of U diag(values) Uᵀ."""
     return vectors.square() @ values
 
 
 def _upper(matrix: Tensor) -> Tensor:
-    """True on and above the diagonal. A mask takes a sixteenth of the memory of two index tensors."""
+    """Return a mask that is true on and above the diagonal.
+
+    A mask takes a sixteenth of the memory of two index tensors.
+    """
     return torch.ones_like(matrix, dtype=torch.bool).triu()
 
 
 def _unpacked(triangle: Tensor) -> Tensor:
-    """The symmetric matrix of an upper triangle by rows; float32 from bfloat16."""
+    """Return the symmetric matrix of an upper triangle by rows; float32 from bfloat16."""
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)

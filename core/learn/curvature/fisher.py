@@ -5,8 +5,8 @@
     empirical: for the label, c = y
     predicted: for the likeliest class, c = argmax p (Hsu et al. 2018, arXiv 1810.12488)
 
-van de Ven 2025, arXiv 2502.11756, compares them and explains why a batch's mean gradient is wrong. The
-softmax is over the logits of the forward pass; the mean is over examples.
+van de Ven 2025, arXiv 2502.11756, compares them and explains why a batch's mean gradient is wrong.
+The softmax is over the logits of the forward pass; the mean is over examples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn import functional
 from core.learn.curvature.per_sample import Forward, PerSampleGradients
 
 Kind = Literal["exact", "sample", "empirical", "predicted"]
-EXACT_CLASSES = 20  # up to this many active classes the sum over classes is exact
+EXACT_CLASSES = 20  # largest number of active classes for which the sum is exact
 
 
 def diagonal_fisher(
@@ -33,28 +33,41 @@ def diagonal_fisher(
     kind: Kind,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """Diagonal Fisher of the parameters `names`, each of its parameter's shape.
+    """Return the diagonal Fisher information of parameters, each in its parameter's shape.
 
-    network: in eval mode. forward: x [B, C, S, S] → logits [B, K] of the active classes. examples: (x, y) of
-    at most CHUNK examples, y int64 [B] in 0 … K - 1 (read by "empirical" alone). generator: on the CPU, for
-    "sample". Parameters that the forward does not use get zeros.
+    Parameters that the forward pass does not use get zeros.
+
+    Args:
+        network: in eval mode.
+        forward: x [B, C, S, S] → logits [B, K] of the active classes.
+        names: full names of the parameters.
+        examples: pairs (x, y) of at most CHUNK examples, y int64 [B] in 0 … K - 1, used by
+            "empirical" alone.
+        kind: see the module's list.
+        generator: on the CPU, for "sample".
     """
-    found = PerSampleGradients(network, forward, names, torch.square)
+    squares = PerSampleGradients(network, forward, names, torch.square)
     for x, y in examples:
-        found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
-    return found.mean()
+        squares.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+    return squares.mean()
 
 
 def log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator) -> list[Tensor]:
-    """∂ log p_c / ∂logits = e_c - p [B, K], for one class per row; for "exact" of every class, times √p_c."""
+    """Return ∂ log p_c / ∂logits = e_c - p [B, K], for one class c per row.
+
+    For "exact" the list has one tensor for every class, times √p_c; the other kinds have one in
+    all.
+    """
     classes = logits.shape[1]
     if classes == 0:
         return []
     p = logits.softmax(1)
     if kind == "exact":
         eye = torch.eye(classes, dtype=p.dtype, device=p.device)
+        # √p_c, since the squares are to be weighted by p_c.
         return [p[:, c : c + 1].sqrt() * (eye[c] - p) for c in range(classes)]
     if kind == "sample":
+        # On the CPU, so that the draws are the same on every device.
         y = torch.multinomial(p.cpu(), 1, generator=generator).squeeze(1).to(p.device)
     elif kind == "predicted":
         y = p.argmax(1)

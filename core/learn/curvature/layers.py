@@ -1,9 +1,9 @@
-"""The layers in which curvature is measured, and how the gradient of each is composed.
+"""Layers for which curvature is measured, and the composition of each one's gradient.
 
-A layer's displacement is a matrix d [o, w] with a row per output: its weight flattened, and its bias as the
-last column. The gradient of one example is a matrix M [o, w] = Σ_s g_s a_sᵀ over positions s (pixels or
-tokens): a_s is the layer's input there (a convolution's patch) with a 1 appended for the bias, g_s the
-gradient by its output.
+A layer's displacement is a matrix d [o, w] with a row per output: its weight flattened, and its
+bias as the last column. The gradient of one example is a matrix M [o, w] = Σ_s g_s a_sᵀ over
+positions s (pixels or tokens). a_s is the layer's input there (a convolution's patch) with a 1
+appended for the bias, g_s the gradient by its output.
 """
 
 from __future__ import annotations
@@ -20,33 +20,37 @@ from torch.nn.grad import conv2d_weight
 from core.learn.networks.heads import Head
 
 Form = Literal["convolution", "linear", "projection", "norm", "bare"]
-PROJECTION = ".in_proj"  # of nn.MultiheadAttention: query, key and value in one layer without a module
+# Suffix for nn.MultiheadAttention: query, key and value form one layer without a module.
+PROJECTION = ".in_proj"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """`module` runs or owns the layer: the attention of a projection, the module of a bare parameter."""
+    """A layer with its weight and bias.
+
+    `module` runs or owns the layer: the attention of a projection, the module of a bare parameter.
+    """
 
     name: str
     form: Form
     module: nn.Module
     weight: nn.Parameter
     bias: nn.Parameter | None
-    key: str = ""  # of a bare parameter in its module
+    key: str = ""  # name of a bare parameter in its module
 
     @property
     def outputs(self) -> int:
-        """o, the rows of a displacement."""
+        """Number of rows of a displacement, o."""
         return self.weight.shape[0]
 
     @property
     def width(self) -> int:
-        """w, the columns of a displacement, with the bias."""
+        """Number of columns of a displacement with the bias, w."""
         return self.weight.numel() // self.outputs + (self.bias is not None)
 
     @property
     def grouped(self) -> bool:
-        """Whether it is a convolution whose outputs see different inputs, such as a depthwise one."""
+        """True for a convolution whose outputs have different inputs, such as a depthwise one."""
         return isinstance(self.module, nn.Conv2d) and self.module.groups > 1
 
     @property
@@ -56,22 +60,25 @@ class Layer:
 
 
 def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
-    """Names of the layers that own these parameters; a parameter outside of a layer is its own layer."""
+    """Return the names of the layers that own these parameters.
+
+    A parameter outside of a layer is its own layer.
+    """
     modules = dict(network.named_modules())
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
         if key in ("weight", "bias") and _form(modules[prefix]) is not None:
-            found[prefix] = None
+            names[prefix] = None
         elif key in ("in_proj_weight", "in_proj_bias") and isinstance(modules[prefix], nn.MultiheadAttention):
-            found[prefix + PROJECTION] = None
+            names[prefix + PROJECTION] = None
         else:
-            found[name] = None
-    return list(found)
+            names[name] = None
+    return list(names)
 
 
 def find_layer(network: nn.Module, name: str) -> Layer:
-    """The layer with a name from `layers_of`. Raises ValueError for what cannot be measured."""
+    """Return the layer with a name from `layers_of`. Raises ValueError if it cannot be measured."""
     modules = dict(network.named_modules())
     if name in modules:
         return _of_module(name, modules[name])
@@ -88,6 +95,7 @@ def find_layer(network: nn.Module, name: str) -> Layer:
 
 
 def _form(module: nn.Module) -> Form | None:
+    """Return the form of a module; None for a module that is no layer."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
     if isinstance(module, nn.Linear | Head):
@@ -98,6 +106,7 @@ def _form(module: nn.Module) -> Form | None:
 
 
 def _of_module(name: str, module: nn.Module) -> Layer:
+    """Describe a module as a layer. Raises ValueError if it cannot be measured."""
     form = _form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
@@ -112,6 +121,10 @@ def _of_module(name: str, module: nn.Module) -> Layer:
 
 
 def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
+    """Describe an attention's input projection as a layer.
+
+    Raises ValueError if it cannot be measured.
+    """
     if not module.batch_first or module.in_proj_weight is None or module.bias_k is not None:
         raise ValueError(
             f"{name}: only batch-first attention of one width without extra tokens can be measured"
@@ -120,27 +133,35 @@ def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
 
 
 def _leads(parameter: Tensor) -> bool:
-    """[1, tokens, width]: the first dimension stands for the batch."""
+    """Return true for [1, tokens, width], whose first dimension stands for the batch."""
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
 
 def _scales_channels(parameter: Tensor) -> bool:
-    """[channels, 1, 1]: multiplies [B, channels, height, width]."""
+    """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
 
 def expanded(parameter: Tensor, examples: int) -> Tensor:
-    """A leaf tensor with one copy of a bare parameter per example, which broadcasts as the parameter does."""
+    """Return a leaf tensor with one copy of a bare parameter per example.
+
+    It broadcasts as the parameter does.
+    """
     rows = parameter.detach()
     rows = rows.expand(examples, *rows.shape[1:]) if _leads(rows) else rows.expand(examples, *rows.shape)
     return rows.clone().requires_grad_()
 
 
 def inputs_of(layer: Layer, a: Tensor) -> Tensor:
-    """A layer's input as rows [B, T, w] of T positions: patches in weight.flatten(1) order, then a 1."""
+    """Return a layer's input as rows [B, T, w] of T positions.
+
+    A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
+    bias.
+    """
     module = layer.module
     if isinstance(module, nn.Conv2d):
         assert not isinstance(module.padding, str)
+        # Patches of every position as columns.
         rows = functional.unfold(a, module.kernel_size, module.dilation, module.padding, module.stride)
         rows = rows.transpose(1, 2)
     else:
@@ -149,16 +170,19 @@ def inputs_of(layer: Layer, a: Tensor) -> Tensor:
 
 
 def outputs_of(layer: Layer, g: Tensor) -> Tensor:
-    """A layer's output gradient as rows [B, T, o]."""
+    """Return a layer's output gradient as rows [B, T, o]."""
     if layer.form == "convolution":
         return g.flatten(2).transpose(1, 2)
     return g.reshape(g.shape[0], -1, g.shape[-1])
 
 
 def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
-    """M [B, o, w]: every example's gradient. a: the layer's input. g: its output gradient.
+    """Return every example's gradient M [B, o, w].
 
-    Both as they came.
+    Args:
+        layer: the layer.
+        a: the layer's input, as captured.
+        g: the gradient by the layer's output, as captured.
     """
     batch, module = g.shape[0], layer.module
     if layer.form == "bare":
@@ -178,7 +202,7 @@ def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
 
 
 def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
-    """Every example's gradient of a convolution's weight, [B, …], of a and δ [B, C, H, W].
+    """Return every example's gradient of a convolution's weight, [B, …], from a and δ [B, C, H, W].
 
     Examples are laid side by side as channels of one convolution with a group per example.
     """
@@ -197,13 +221,14 @@ def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
 
 
 def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
-    """(a - mean) / std by the running statistics, before scale and shift."""
+    """Return (a - mean) / std by the running statistics, before scale and shift."""
     assert module.running_mean is not None and module.running_var is not None
     mean, var = module.running_mean, module.running_var
     return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
 
 
 def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
+    """Return a layer norm's normalised input, before scale and shift."""
     assert isinstance(module, nn.LayerNorm)
     if not _channels_first(module):
         return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
@@ -211,8 +236,8 @@ def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
 
 
 def _channels_first(module: nn.Module) -> bool:
-    """Whether it is torchvision's LayerNorm2d, which permutes [B, C, H, W].
+    """Return true for torchvision's LayerNorm2d, which permutes [B, C, H, W].
 
-    Told by name: torchvision's import is slow.
+    Recognised by name: torchvision's import is slow.
     """
     return type(module).__name__ == "LayerNorm2d"

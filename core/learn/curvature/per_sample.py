@@ -1,9 +1,9 @@
 """Squares or absolute values of per-sample gradients, summed over examples.
 
-In a batch's mean gradient examples cancel; importances need every example's own. Linear, convolution and
-BatchNorm layers have it in closed form from their input a and output gradient δ: for a linear layer size(δ
-aᵀ) = size(δ) size(a)ᵀ, so no gradient of one example is built. `vmap(grad)` covers every other network, and
-is the oracle of the closed forms.
+In a batch's mean gradient examples cancel; importances need every example's own gradient. Linear,
+convolution and BatchNorm layers have it in closed form from their input a and output gradient δ.
+For a linear layer size(δ aᵀ) = size(δ) size(a)ᵀ, so no gradient of one example is built.
+`vmap(grad)` covers every other network, and serves in tests to check the closed forms.
 """
 
 from __future__ import annotations
@@ -20,21 +20,32 @@ from core.learn.curvature.layers import batch_normalised, conv_gradients
 from core.learn.networks.heads import Head
 
 CHUNK = 32  # examples per pass
-GRADIENTS = 2**28  # numbers that vmap may hold at once: per-sample gradients of all parameters
+GRADIENTS = 2**28  # numbers in memory at once under vmap: per-sample gradients of all parameters
 
 Forward = Callable[[Tensor], Tensor]
 Size = Callable[[Tensor], Tensor]
-"""`torch.square` or `torch.abs`: elementwise, and the size of a product is the product of the sizes."""
+"""`torch.square` or `torch.abs`: elementwise, with size(a b) = size(a) size(b)."""
 
 
 class PerSampleGradients:
-    """Sums size(∂s_n/∂θ) over examples n, for scalars s_n of the logits of example n.
+    """Running sums of size(∂s_n/∂θ) over examples n, for scalars s_n of the logits of example n.
 
-    A scalar is given as its gradient by the logits. total: by parameter, of its shape. n: examples so far.
+    A scalar is given as its gradient by the logits.
+
+    Attributes:
+        total: the sums by parameter, each of its parameter's shape.
+        n: number of examples so far.
     """
 
     def __init__(self, network: nn.Module, forward: Forward, names: Iterable[str], size: Size) -> None:
-        """network: in eval mode. forward: x [B, C, S, S] → logits [B, K]. names: of the parameters."""
+        """Set up zero sums for the chosen parameters.
+
+        Args:
+            network: in eval mode.
+            forward: x [B, C, S, S] → logits [B, K].
+            names: full names of the parameters.
+            size: the size of a gradient's entries.
+        """
         self._network, self._forward, self._size = network, forward, size
         parameters = dict(network.named_parameters())
         self._chosen = {name: parameters[name] for name in names}
@@ -43,31 +54,37 @@ class PerSampleGradients:
         self._layers = _closed_form_layers(network, self._chosen)
 
     def add(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        """Add examples x [B, C, S, S]. scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
+        """Add examples. Parameters that the forward pass does not use get zeros.
 
-        Parameters that the forward pass does not use get nothing.
+        Args:
+            x: inputs [B, C, S, S].
+            scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
         """
         self.n += x.shape[0]
         if self._layers is not None and self._by_layer(self._layers, x, scalars):
             return
-        self._layers = None  # a layer ran twice, or on other shapes: vmap from here on
+        # A layer ran twice, or on other shapes: use vmap from now on.
+        self._layers = None
         self._by_vmap(x, scalars)
 
     def mean(self) -> dict[str, Tensor]:
-        """The sums divided by the number of examples."""
+        """Return the sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
     def _by_layer(
         self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
     ) -> bool:
-        """Add by closed forms. False, and nothing added, when a layer ran twice or on unexpected shapes."""
-        seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        """Add a batch's sizes by closed forms of the layers.
+
+        Returns false, with nothing added, if a layer ran twice or on wrong shapes.
+        """
+        captured: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         twice: list[nn.Module] = []
 
         def keep(module: nn.Module, args: Any, output: Tensor) -> None:
-            if module in seen:
+            if module in captured:
                 twice.append(module)
-            seen[module] = (args[0].detach(), output)
+            captured[module] = (args[0].detach(), output)
 
         hooks = [layer.module.register_forward_hook(keep) for layer in layers]
         try:
@@ -76,12 +93,13 @@ class PerSampleGradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        used = [layer for layer in layers if layer.module in seen]
-        if twice or any(not _as_expected(layer.module, *seen[layer.module]) for layer in used):
+        used = [layer for layer in layers if layer.module in captured]
+        # No sum has changed yet, so vmap can start from here.
+        if twice or any(not _as_expected(layer.module, *captured[layer.module]) for layer in used):
             return False
-        outputs = [seen[layer.module][1] for layer in used]
+        outputs = [captured[layer.module][1] for layer in used]
         passes = scalars(logits.detach())
-        prepared = [_prepare(layer.module, seen[layer.module][0], self._size) for layer in used]
+        prepared = [_prepare(layer.module, captured[layer.module][0], self._size) for layer in used]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
             deltas = torch.autograd.grad(logits, outputs, gradient, retain_graph=not last, allow_unused=True)
@@ -91,7 +109,7 @@ class PerSampleGradients:
         return True
 
     def _add_layer(self, layer: _Layer, a: Tensor, delta: Tensor) -> None:
-        """One layer's sizes, from its prepared input and its output gradient."""
+        """Add one layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
             weight = size(conv_gradients(module, a, delta)).sum(0) if layer.weight else None
@@ -110,7 +128,7 @@ class PerSampleGradients:
             self.total[layer.bias] += bias
 
     def _by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        """Add by one gradient per example and scalar, through torch.func."""
+        """Add with one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
         call = _Call(self._network, self._forward)
@@ -121,18 +139,19 @@ class PerSampleGradients:
             return (logits[0] * gradient).sum()
 
         per_sample = torch.func.vmap(torch.func.grad(scalar), in_dims=(None, 0, 0))
+        # As many examples at once as fit the limit of memory.
         rows = max(1, GRADIENTS // max(1, sum(p.numel() for p in self._chosen.values())))
         for gradient in passes:
-            for some, along in zip(x.split(rows), gradient.split(rows), strict=True):  # type: ignore[no-untyped-call]
+            for inputs, along in zip(x.split(rows), gradient.split(rows), strict=True):  # type: ignore[no-untyped-call]
                 with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
-                    found = per_sample(values, some, along)
-                for name, each in found.items():
+                    gradients = per_sample(values, inputs, along)
+                for name, each in gradients.items():
                     self.total[name.removeprefix("network.")] += self._size(each).sum(0)
 
 
 @dataclass
 class _Layer:
-    """A module and the names of those of its parameters that are asked for."""
+    """A module and the names of its chosen parameters."""
 
     module: nn.Module
     weight: str | None = None
@@ -140,7 +159,7 @@ class _Layer:
 
 
 def _closed_form_layers(network: nn.Module, chosen: dict[str, nn.Parameter]) -> list[_Layer] | None:
-    """Layers that own the chosen parameters, or None when one of them has no closed form."""
+    """Return the layers that own the chosen parameters; None if one has no closed form."""
     owner: dict[str, nn.Module] = {}
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
@@ -155,19 +174,21 @@ def _closed_form_layers(network: nn.Module, chosen: dict[str, nn.Parameter]) -> 
 
 
 def _simple(module: nn.Module) -> bool:
+    """Return true for a module whose gradient has a closed form."""
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
-    # By its very class: one that derives from it may compute something else.
+    # Compared by exact class: a subclass may compute something else.
     return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, Head)
 
 
 def _as_expected(module: nn.Module, a: Tensor, z: Tensor) -> bool:
-    wanted = 2 if isinstance(module, nn.Linear | Head) else 4
-    return a.dim() == wanted and z.requires_grad
+    """Return true for an input of the expected dimensions and an output with a graph."""
+    dimensions = 2 if isinstance(module, nn.Linear | Head) else 4
+    return a.dim() == dimensions and z.requires_grad
 
 
 def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
-    """The part of a layer's input that its closed form needs, the same for every scalar."""
+    """Return the part of a layer's input that its closed form needs, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):
@@ -176,12 +197,13 @@ def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
 
 
 class _Call(nn.Module):
-    """A forward function as a module, so that functional_call can put parameters under it."""
+    """A forward function as a module, so that functional_call can substitute its parameters."""
 
     def __init__(self, network: nn.Module, function: Forward) -> None:
         super().__init__()
         self.network = network
-        self._function = (function,)  # in a tuple: a module here would register its parameters twice
+        # In a tuple: a module as an attribute would register its parameters twice.
+        self._function = (function,)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._function[0](x)

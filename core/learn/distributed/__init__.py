@@ -1,1 +1,1 @@
-"""One step in slices of its batch, on one process or on several that each have a device."""
+"""One training step in slices of its batch, on one process or on several with a device each."""

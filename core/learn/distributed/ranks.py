@@ -1,8 +1,8 @@
-"""The processes that share the slices of each batch, and what they tell each other once per step.
+"""Processes that share the slices of each batch, and their exchange once per step.
 
-Rank 0 holds the pipes and is the only one that writes. All others compute the same state beside it. What a step
-exchanges is one flat float32 vector of each slice, gathered and never reduced: sums are then taken in the order of
-the slices on every rank, so that the bits do not depend on the number of ranks.
+Rank 0 holds the pipes and is the only one that writes. All others compute the same state beside it.
+A step exchanges one flat float32 vector of each slice, gathered and never reduced. Every rank then
+sums in the order of the slices, so that the bits do not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -19,40 +19,49 @@ from core.learn.control import Control
 from core.protocol.control_request import ControlRequest
 
 EXIT_RANK_LOST = 4
-"""Exit status of a rank that another one left: the attempt ends without a word and goes on from its snapshot."""
+"""Exit status of a rank after another rank ended.
+
+The attempt ends without an event, and the next one resumes from the snapshot.
+"""
 PATIENCE = timedelta(days=1)
-"""Other ranks wait as long as rank 0 measures; the end of a rank is torchrun's to notice, not a timeout's."""
+"""Timeout of the group: other ranks wait as long as rank 0 measures.
+
+torchrun, not a timeout, detects the end of a rank.
+"""
 _REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
 
 
 class Ranks:
-    """This process alone. `rank` of `count`; rank 0 writes."""
+    """A single process as rank 0 of 1, and the interface of `Group`. Only rank 0 writes."""
 
     rank = 0
     count = 1
 
     @property
     def writes(self) -> bool:
-        """True for the rank that reports, keeps snapshots and stores the result."""
+        """True for the rank that reports, writes snapshots and stores the result."""
         return self.rank == 0
 
     def folder(self, out: Path) -> Path:
-        """The folder of this rank's scratch files: the job's, or one of its own in it."""
+        """Return the folder for this rank's scratch files: the job's, or its own within it."""
         if self.writes:
             return out
-        own = out / f"rank-{self.rank}"
-        own.mkdir(parents=True, exist_ok=True)
-        return own
+        rank_folder = out / f"rank-{self.rank}"
+        rank_folder.mkdir(parents=True, exist_ok=True)
+        return rank_folder
 
     def numbers(self, slices: int) -> range:
-        """The slices that this rank computes; all ranks compute the single one of a batch that is too small to cut."""
+        """Return the numbers of the slices that this rank computes.
+
+        All ranks compute the single slice of a batch that is too small to cut.
+        """
         if slices < self.count:
             return range(slices)
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
     def gather(self, own: list[Tensor], slices: int) -> list[Tensor]:
-        """The vectors [d] of all slices in their order, given this rank's."""
+        """Return the vectors [d] of all slices in their order, given this rank's."""
         return own
 
 
@@ -60,35 +69,38 @@ class Group(Ranks):
     """A process of a group that torchrun has started: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(self, device: torch.device) -> None:
+        # Imported here: jobs of a single process do not need it.
         import torch.distributed as dist
 
         if device.type == "cuda":
+            # NCCL expects each process on a device of its own.
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         self._dist = dist
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
     def gather(self, own: list[Tensor], slices: int) -> list[Tensor]:
-        """As `Ranks.gather`; ends this process when another rank is gone."""
+        """Return the vectors [d] of all slices; end this process if another rank is gone."""
         mine = torch.cat(own)
-        found = [torch.empty_like(mine) for _ in range(self.count)]
+        gathered = [torch.empty_like(mine) for _ in range(self.count)]
         try:
-            self._dist.all_gather(found, mine)
+            self._dist.all_gather(gathered, mine)
         except RuntimeError:
-            os._exit(EXIT_RANK_LOST)  # no error of this rank: an `error` event would end the job for good
-        each: list[Tensor] = [part for flat in found for part in flat.split(len(own[0]))]  # type: ignore[no-untyped-call]
-        return each[:slices]  # where every rank computed the only slice, rank 0's counts
+            # This is no error of this rank: an `error` event would end the job for good.
+            os._exit(EXIT_RANK_LOST)
+        each: list[Tensor] = [part for flat in gathered for part in flat.split(len(own[0]))]  # type: ignore[no-untyped-call]
+        return each[:slices]  # where every rank computed the only slice, take rank 0's
 
     def leave(self) -> None:
-        """End the group in order."""
+        """Leave the group in an orderly way."""
         self._dist.destroy_process_group()
 
 
 class SharedControl:
-    """Requests to rank 0, which all ranks see after the same step: they travel with the step's gradients.
+    """Requests to rank 0, which all ranks receive after the same step with the step's gradients.
 
     Args:
-        control: rank 0's pipe; of other ranks it has nothing to say.
+        control: rank 0's pipe; on other ranks it never has a request.
     """
 
     def __init__(self, control: Control) -> None:
@@ -97,16 +109,16 @@ class SharedControl:
         self.pending = False
 
     def take(self) -> ControlRequest | None:
-        """The request of the last step, which is cleared."""
-        asked, self._asked, self.pending = self._asked, None, False
-        return asked
+        """Return the request of the last step, and clear it."""
+        request, self._asked, self.pending = self._asked, None, False
+        return request
 
     def outgoing(self) -> int:
-        """A number for the request that this rank has at hand; 0: none."""
+        """Return a number for this rank's pending request; 0 for none."""
         return _REQUESTS.index(self._control.take()) if self._control.pending else 0
 
     def incoming(self, number: int) -> None:
-        """Keep the request that rank 0 sent."""
+        """Store the request that rank 0 sent."""
         self._asked = _REQUESTS[number]
         self.pending = self._asked is not None
 

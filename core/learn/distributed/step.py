@@ -1,9 +1,10 @@
 """The gradient of a batch from its slices, in the same bits on one process as on several.
 
-Every slice gives one flat float32 vector: its gradients by parameter, in the network's order; for each parameter
-whether it has one; the loss; a request of the worker's; and what the method needs of every image after the step
-(`Method.gathered`). The vectors of all slices are added in the order of the slices. They cost S times the
-parameters that move in memory where S slices are on several processes.
+Every slice gives one flat float32 vector. It has the slice's gradients by parameter, in the
+network's order; a flag for each parameter with a gradient; the loss; a request of the worker's; and
+the rows per image that the method reads after the step (`Method.gathered`). The vectors of all
+slices are added in the order of the slices. S slices on several processes need memory for S times
+the trainable parameters.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from core.learn.method import Method
 
 _SLICED = 6
-"""Tells the seeds of slices from those of the epochs' tables."""
+"""Key that separates the seeds of slices from those of the epochs' tables."""
 
 
 def check_shards(ctx: Context) -> None:
     """Refuse slices of a network whose BatchNorm still has to learn its statistics.
 
-    With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not those of the
-    batch. Raises DataError where a network has them from no earlier training.
+    With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not
+    those of the batch. Raises DataError where a network has no statistics from earlier training.
     """
     norms = any(isinstance(module, BatchNorm) for module in ctx.network.modules())
     if ctx.recipe.shards > 1 and ctx.first and norms and not ctx.network.pretrained:
@@ -46,28 +47,34 @@ def check_shards(ctx: Context) -> None:
 
 @dataclass(frozen=True)
 class ShardedStep:
-    """Computes a step's gradient in `shards` slices on `ranks`. control: None on a single process."""
+    """Computation of a step's gradient in `shards` slices on `ranks`.
+
+    control: None on a single process.
+    """
 
     shards: int
     ranks: Ranks
     control: SharedControl | None = None
 
     def backward(self, ctx: Context, method: Method, batch: Batch) -> Tensor:
-        """Set `.grad` of the parameters that move to those of the batch's loss; return the loss, detached.
+        """Set `.grad` of the trainable parameters to the batch's gradient, and return the loss.
 
-        Afterwards `ctx.scratch` holds the method's `gathered` tensors for the whole batch, [B, …].
+        The loss is detached. Afterwards `ctx.scratch` holds the method's `gathered` tensors for the
+        whole batch, [B, …].
         """
         images = batch.y.shape[0]
         slices = count_slices(self.shards, images)
         parameters = list(ctx.trainable.values())
+        # All vectors need one length to be gathered; slice 0 has the most rows.
         widest = Slice(0, slices, images).taken(images)
-        asked = 0 if self.control is None else self.control.outgoing()
+        request_number = 0 if self.control is None else self.control.outgoing()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             for number in self.ranks.numbers(slices):
                 part = ctx.part = Slice(number, slices, images)
+                # Random draws depend on the slice's number, not on the rank that computes it.
                 torch.manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
                 for parameter in parameters:
                     parameter.grad = None
@@ -75,10 +82,17 @@ class ShardedStep:
                     terms = method.loss_terms(ctx, cut(batch, part))
                 loss = torch.stack([value.float() for value in terms.values()]).sum() * part.weight
                 loss.backward()  # type: ignore[no-untyped-call]
-                held = {name: ctx.scratch[name] for name in method.gathered}
-                shapes = {name: tensor.shape[1:] for name, tensor in held.items()}
+                gathered = {name: ctx.scratch[name] for name in method.gathered}
+                shapes = {name: tensor.shape[1:] for name, tensor in gathered.items()}
                 vectors.append(
-                    _flat(parameters, loss.detach(), 0 if number else asked, list(held.values()), widest)
+                    # Only slice 0 carries the request, so that the sum over slices is its number.
+                    _flat(
+                        parameters,
+                        loss.detach(),
+                        0 if number else request_number,
+                        list(gathered.values()),
+                        widest,
+                    )
                 )
         ctx.part = WHOLE
         return self._add(ctx, parameters, self.ranks.gather(vectors, slices), shapes, images)
@@ -91,6 +105,7 @@ class ShardedStep:
         shapes: dict[str, torch.Size],
         images: int,
     ) -> Tensor:
+        """Add the vectors of all slices, set gradients and `gathered` tensors; return the loss."""
         sizes = [p.numel() for p in parameters]
         end = sum(sizes)
         head = end + len(sizes) + 1
@@ -98,26 +113,26 @@ class ShardedStep:
         for vector in vectors[1:]:
             total += vector[: head + 1]
         parts = total[:end].split(sizes)  # type: ignore[no-untyped-call]
-        *present, _, asked = total[end:].tolist()
+        *present, _, request_number = total[end:].tolist()
         if self.control is not None:
-            self.control.incoming(int(asked))
-        for parameter, gradient, seen in zip(parameters, parts, present, strict=True):
+            self.control.incoming(int(request_number))
+        for parameter, gradient, is_present in zip(parameters, parts, present, strict=True):
             parameter.grad = None
-            if seen:
+            if is_present:
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
-        taken = [Slice(number, len(vectors), images).taken(images) for number in range(len(vectors))]
+        counts = [Slice(number, len(vectors), images).taken(images) for number in range(len(vectors))]
         begin = head + 1
         for name, shape in shapes.items():
-            stop = begin + taken[0] * shape.numel()
-            rows = [v[begin:stop].view(-1, *shape)[:n] for v, n in zip(vectors, taken, strict=True)]
+            stop = begin + counts[0] * shape.numel()
+            rows = [v[begin:stop].view(-1, *shape)[:n] for v, n in zip(vectors, counts, strict=True)]
             ctx.scratch[name] = torch.cat(rows)
             begin = stop
         return total[head - 1]
 
 
 def cut(batch: Batch, part: Slice) -> Batch:
-    """The slice of a batch, as a batch."""
+    """Return a slice of a batch as a batch."""
     if part.of == 1:
         return batch
     rows = part.rows(batch.y.shape[0])
@@ -128,7 +143,10 @@ def cut(batch: Batch, part: Slice) -> Batch:
 def _flat(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
-    """One vector of a slice. rows: tensors [n_s, …], which are filled with zeros up to `widest` rows."""
+    """Return the flat vector of one slice: gradients, flags, loss, request and rows.
+
+    rows: tensors [n_s, …], padded with zeros to `widest` rows so that all slices have one length.
+    """
     gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters]
     present = [float(p.grad is not None) for p in parameters]
     flags = send(torch.tensor(present), loss.device)

@@ -1,1 +1,1 @@
-"""Memories of past examples: reservoir samples that methods replay."""
+"""Memories of past examples: replay buffers, exemplars and Gaussians that methods train on."""

@@ -1,8 +1,8 @@
-"""The gradient of the loss on stored examples, as one flat vector beside the gradient of a step.
+"""The gradient of the loss on stored examples, as one flat vector like the gradient of a step.
 
-Vectors follow the parameters in the network's order, each flattened by rows; a parameter without a gradient
-counts as zeros. Stored images are not augmented and the network is in eval mode, so the gradient of a memory
-is a function of the weights alone.
+Vectors follow the parameters in the network's order, each flattened by rows; a parameter without a
+gradient counts as zeros. Stored images are not augmented and the network is in eval mode, so the
+gradient of a memory is a function of the weights alone.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from core.learn.method import Method
 
 Parameters = Sequence[nn.Parameter]
 
-PIXELS = 256 * 32 * 32  # of stored images in one forward pass, or a training batch where that is more
+# Pixels of stored images in one forward pass; a training batch where that is more.
+PIXELS = 256 * 32 * 32
 
 
 def step_gradient(parameters: Parameters) -> Tensor:
-    """[d], the parameters' `.grad`."""
+    """Return the parameters' `.grad` as one vector [d]."""
     return _flat([parameter.grad for parameter in parameters], parameters)
 
 
 def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
-    """[d], the gradient of the items' mean cross-entropy, each under its own head or all seen classes."""
+    """Return the gradient of the items' mean cross-entropy as one vector [d].
+
+    Each item is scored by the head of its own task, or over all known classes.
+    """
     n = items.labels.shape[0]
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None
@@ -37,6 +41,7 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
             part = slice(start, min(n, start + size))
             with ctx.autocast():
                 groups = item_logits(method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part])
+                # Weighted, so that the parts add up to the mean over all items.
                 loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
             gradient = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
             total = gradient if total is None else total + gradient
@@ -54,5 +59,6 @@ def add_to_step(vector: Tensor, parameters: Parameters) -> None:
 
 
 def _flat(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
+    """Concatenate gradients to one vector [d], with zeros for missing ones."""
     pairs = zip(gradients, parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs])

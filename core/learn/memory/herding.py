@@ -1,7 +1,7 @@
-"""Herding: an order of a class's examples in which the mean of every prefix is close to the class mean.
+"""Herding: an order of a class's examples in which every prefix has a mean close to the class mean.
 
-Welling 2009; iCaRL (Rebuffi et al. 2017), algorithm 4: the k-th example brings the mean of the first k
-closest to the class mean.
+Welling 2009; iCaRL (Rebuffi et al. 2017), algorithm 4: the k-th example brings the mean of the
+first k closest to the class mean.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from torch import Tensor
 
 @torch.no_grad()
 def herd(features: Tensor, count: int) -> Tensor:
-    """int64 [min(count, N)]: rows of features [N, D], each once, in herding order; ties go to the lowest row.
+    """Return rows of features [N, D] in herding order, each once, int64 [min(count, N)].
 
-    p_k = argmin over the rows left of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖. The mean μ is not normalised again.
+    p_k = argmin over the remaining rows of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖; ties go to the lowest
+    row. The mean μ is not normalised again.
     """
     features = features.double()
     mean = features.mean(0)
@@ -22,10 +23,11 @@ def herd(features: Tensor, count: int) -> Tensor:
     total = torch.zeros_like(mean)
     chosen: list[int] = []
     for k in range(1, min(count, features.shape[0]) + 1):
-        # ‖kμ - total - φ‖² without the terms that all rows share: one product instead of N differences
+        # ‖kμ - total - φ‖² without the terms that all rows share: one product instead of N
+        # differences.
         distance = squares - 2 * (features @ (k * mean - total))
         best = int((distance == distance.min()).nonzero()[0])
         chosen.append(best)
         total += features[best]
-        squares[best] = torch.inf  # not again
+        squares[best] = torch.inf  # Never select this row again.
     return torch.tensor(chosen, dtype=torch.int64, device=features.device)

@@ -1,7 +1,8 @@
-"""A memory with a fixed share per task: at most so many examples of each, chosen uniformly.
+"""A replay buffer with a fixed share per task: a limited, uniform sample of each task's examples.
 
-Its layout is the reservoir's (images, labels, tasks, counters), so a method with one kind of memory can take
-over the other's. Examples come shuffled: the first ones of a task are a uniform sample of it.
+Its layout is the reservoir's (images, labels, tasks, counters), so a method with one kind of replay
+buffer can take over the other's. Examples come shuffled: the first ones of a task are a uniform
+sample of it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from core.learn.state import Section
 
 
 class TaskMemory:
-    """A view of a state section as a memory of `share` examples per task. Holds no data itself."""
+    """A view of a state section as a replay buffer of `share` examples per task.
+
+    Holds no data itself.
+    """
 
     def __init__(self, section: Section, share: int) -> None:
         self._section = section
@@ -31,21 +35,21 @@ class TaskMemory:
         return sorted(set(self._section.on_host("tasks").tolist()))
 
     def begin(self) -> None:
-        """Before a task: fit the stored buffer, perhaps another method's, to the share."""
+        """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
         rescale_counters(self._section, offers=1, logits=False)
-        held = self._section.tensors
-        if not held:
+        stored = self._section.tensors
+        if not stored:
             return
         left = dict.fromkeys(self.tasks, self.share)
         keep: list[bool] = []
-        for task in held["tasks"].tolist():
+        for task in stored["tasks"].tolist():
             keep.append(left[task] > 0)
             left[task] -= 1
-        self._keep(torch.tensor(keep, dtype=torch.bool, device=held["tasks"].device))
+        self._keep(torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device))
 
     def fill(self, batches: Iterable[Batch], task: int) -> None:
-        """Store min(share, N) of a task's N examples. batches: all of them, shuffled."""
-        held, room = self._section.tensors, self.share
+        """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
+        stored, room = self._section.tensors, self.share
         for batch in batches:
             self._section.json["seen"] += batch.y.shape[0]
             labels = batch.y[:room]
@@ -58,18 +62,18 @@ class TaskMemory:
                 "tasks": torch.full_like(labels, task),
             }
             for name, value in new.items():
-                held[name] = torch.cat([held[name], value]) if name in held else value
+                stored[name] = torch.cat([stored[name], value]) if name in stored else value
 
     def items(self, tasks: Iterable[int]) -> Items:
-        """All examples of these tasks."""
-        wanted = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
-        return Items.of(self._section, wanted.nonzero().squeeze(1))
+        """Return all examples of these tasks."""
+        is_selected = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
+        return Items.of(self._section, is_selected.nonzero().squeeze(1))
 
     def drop_tasks(self, tasks: set[int]) -> None:
         """Remove all examples of these tasks."""
-        held = self._section.tensors.get("tasks")
-        if held is not None:
-            self._keep(~torch.isin(held, torch.tensor(list(tasks), device=held.device)))
+        tasks_of_items = self._section.tensors.get("tasks")
+        if tasks_of_items is not None:
+            self._keep(~torch.isin(tasks_of_items, torch.tensor(list(tasks), device=tasks_of_items.device)))
 
     def _keep(self, mask: Tensor) -> None:
         for name, tensor in self._section.tensors.items():

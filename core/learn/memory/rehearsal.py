@@ -1,4 +1,4 @@
-"""Exemplars in training: how they are chosen from a task's images, and how batches include them."""
+"""Exemplars in training: their selection from a task's images, and their share of each batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.learn.transfer import send
 
 
 def unit_features(network: Network, x: Tensor) -> Tensor:
-    """Features float32 [B, D], each normalised to length one."""
+    """Return the network's features float32 [B, D], each normalised to length one."""
     return functional.normalize(network.features(x).float())
 
 
@@ -25,9 +25,13 @@ def unit_features(network: Network, x: Tensor) -> Tensor:
 def choose_exemplars(
     network: Network, batches: Iterable[Batch], count: int, alive: Callable[[], None] = lambda: None
 ) -> dict[int, Tensor]:
-    """Label → raw images uint8 [min(count, n), S, S, C] in herding order, by features of length one.
+    """Return label → raw images uint8 [min(count, n), S, S, C] in herding order, by unit features.
 
-    Every batch but the last must have the same size. alive: called for each class, see `Context`.
+    Args:
+        network: the feature extractor.
+        batches: all batches of the task; all but the last must have the same size.
+        count: images per class.
+        alive: called for each class, see `Context`.
     """
     features, labels, images = _seen(network, batches)
     lists: dict[int, Tensor] = {}
@@ -39,31 +43,36 @@ def choose_exemplars(
 
 
 def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
-    """The exemplars that this step's batch includes: augmented inputs [b, C, S, S] and labels int64 [b].
+    """Return the exemplars for this step's batch: augmented inputs and their labels.
 
-    Each epoch has its own order of the exemplars and gives every batch its share, so each is seen once. A
-    batch gets at most the recipe's batch size. None: no exemplars for this batch.
+    Each epoch has its own order of the exemplars and gives every batch its share, so each is used
+    at most once per epoch. A batch gets at most the recipe's batch size.
+
+    Returns:
+        Inputs [b, C, S, S] and labels int64 [b]; None if this batch has no exemplars.
     """
     size = exemplars.size
     if size == 0:
         return None
-    taken = min(size, ctx.batches * ctx.recipe.batch_size)
-    begin, end = taken * ctx.batch // ctx.batches, taken * (ctx.batch + 1) // ctx.batches
+    used = min(size, ctx.batches * ctx.recipe.batch_size)
+    # Runs of nearly equal length, one for each batch of the epoch.
+    begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
     return _inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
 def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
-    """A whole batch of exemplars, in cycles through the epoch's order; there must be some.
+    """Return a whole batch of exemplars, in cycles through the epoch's order.
 
-    Shapes as `exemplars_for_batch`.
+    There must be at least one exemplar. Shapes as in `exemplars_for_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
     return _inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
 
 
 def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[Tensor, Tensor]:
-    """Inputs and labels at the positions begin … end - 1 of the epoch's order, which starts again at its end."""
+    """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
     key = ctx.epoch, exemplars.size
+    # The order is a function of seed, task, epoch and size, so the cache needs no saving.
     if ctx.cache.get("epoch") != key:
         seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
         table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
@@ -78,10 +87,14 @@ def _inputs(ctx: Context, exemplars: Exemplars, begin: int, end: int) -> tuple[T
 
 
 def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Features [N, D] and labels int64 [N] of all batches, and their raw images by row."""
+    """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.
+
+    The loader takes rows int64 [n] and returns images uint8 [n, S, S, C].
+    """
     features: list[Tensor] = []
     labels: list[Tensor] = []
-    raw: list[Callable[[Tensor], Tensor]] = []  # not the batches: they hold their inputs
+    # Functions instead of batches, which would keep their inputs in memory.
+    raw: list[Callable[[Tensor], Tensor]] = []
     for batch in batches:
         features.append(unit_features(network, batch.x))
         labels.append(batch.y)

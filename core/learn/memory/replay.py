@@ -1,7 +1,7 @@
-"""Losses on examples from a memory, in forward passes that leave the main pass's statistics alone.
+"""Losses on replayed examples, in forward passes that do not change the main pass's statistics.
 
-With one head all items go through it together. With a head per task the features are computed once, and each
-item's logits come from the head of its own task.
+With one head all items go through it together. With a head per task the features are computed once,
+and each item's logits come from the head of its own task.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from core.learn.method import Method
 from core.learn.transfer import send
 
 Groups = list[tuple[Tensor | None, Tensor]]
-"""(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+"""Pairs (rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
 
 
 Draw = tuple[Items, Tensor, Items]
-"""Items of a slice, their table for augmentation [b, columns], and the items of all slices."""
+"""Items of a slice, their augmentation table [b, columns], and the items of all slices."""
 
 
 def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
-    """`count` draws of up to `size` items; of each the part of the slice `ctx.part`.
+    """Make `count` draws of up to `size` items, and return each one's part in `ctx.part`.
 
     The slices of a batch share the draws of its step, which are made with its first slice.
     """
@@ -35,25 +35,31 @@ def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> lis
         return [(items, table, items) for items, table in drawn]
     if "draws" not in ctx.scratch:
         ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
-    found: list[Draw] = []
+    draws: list[Draw] = []
     for whole, table in ctx.scratch["draws"]:
         rows = ctx.part.rows(whole.labels.shape[0])
-        found.append((whole.some(rows), table[rows], whole))
-    return found
+        draws.append((whole.some(rows), table[rows], whole))
+    return draws
 
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
-    """Augmented, normalised inputs of the items, or their cached features. table: [B, columns], for augmentation."""
+    """Return augmented, normalised inputs of the items, or their cached features.
+
+    Args:
+        ctx: the training context.
+        items: the items.
+        table: numbers for augmentation, [B, columns].
+    """
     return ctx.inputs_of(ctx.augment(items.images, None, table))
 
 
 def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
-    """Logits of items x [B, C, S, S] from tasks int64 [B], on the CPU, by head."""
+    """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
     return joint_logits(method, ctx, [(x, tasks)])[0]
 
 
 def joint_logits(method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Groups]:
-    """As `item_logits` for each (x, tasks), in one forward pass over all of them."""
+    """Return `item_logits` for each (x, tasks), computed in one forward pass over all of them."""
     x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
     sizes = [tasks.shape[0] for _, tasks in parts]
     if ctx.scenario != "task":
@@ -64,6 +70,7 @@ def joint_logits(method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Ten
 
 
 def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
+    """Compute each item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
         rows = send((tasks == task).nonzero().squeeze(1), features.device)
@@ -72,7 +79,7 @@ def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
 
 
 def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
-    """Mean cross-entropy over all items, each under its own head."""
+    """Return the mean cross-entropy over all items, each under its own head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
     losses = [
@@ -84,10 +91,14 @@ def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
 
 
 def items_distillation(groups: Groups, stored: Tensor) -> Tensor:
-    """Mean squared difference to the stored logits, over items and outputs.
+    """Return the mean squared difference to the stored logits, over items and outputs.
 
-    stored: [B, W], zeros beyond the outputs that existed when an item was stored. Heads only grow, so output
-    i keeps its meaning. Outputs that came later have the target 0, as in a head with rows of zeros for them.
+    Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the
+    target 0, as in a head with rows of zeros for them.
+
+    Args:
+        groups: logits by head.
+        stored: [B, W], zeros beyond the outputs that existed when an item was stored.
     """
     total: Tensor | None = None
     count = 0

@@ -14,9 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.learn.augment import COLUMNS
+from core.learn.augment import COLUMNS, epoch_seed
+from core.learn.context import Context
+from core.learn.memory.evenly import choose_slots_evenly, draw_evenly
 from core.learn.state import Section
 from core.learn.transfer import send
+
+SEEN = "seen_by_class"
+"""Of the counters: items offered, by class. Only balanced reservoirs have it."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +54,20 @@ class Items:
 
 
 class Reservoir:
-    """A view of a state section as a reservoir of `capacity` items. It holds no data itself."""
+    """A view of a state section as a reservoir of `capacity` items. It holds no data itself.
 
-    def __init__(self, section: Section, capacity: int, seed: int) -> None:
+    balanced: items are kept and drawn evenly over classes. heads: each task has a head of its own, so that a class
+    is a label of one task.
+    """
+
+    def __init__(
+        self, section: Section, capacity: int, seed: int, *, balanced: bool = False, heads: bool = False
+    ) -> None:
         self._section = section
         self.capacity = capacity
         self._seed = seed
+        self._balanced = balanced
+        self._heads = heads
 
     @property
     def generator(self) -> torch.Generator:
@@ -81,8 +94,7 @@ class Reservoir:
         """
         rescale_counters(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
-            keep = torch.randperm(self.size, generator=self.generator)[: self.capacity].sort().values
-            self._keep(keep)
+            self._keep(self._choose(self.capacity).sort().values)
 
     def drop_tasks(self, tasks: set[int]) -> int:
         """Remove all items of these tasks; returns how many were removed."""
@@ -110,7 +122,7 @@ class Reservoir:
         """
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
         seen, held = self.seen, self.size
-        slots = choose_slots(u, seen, held, self.capacity)
+        slots = self._choose_slots(u, labels, task)
         size = max([held, *(slot + 1 for slot in slots)])
         self._section.json["seen"] = seen + len(u)
         if slots:
@@ -133,9 +145,33 @@ class Reservoir:
 
     def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
         """min(n, size) different items, and a table rand(B, columns) for their augmentation."""
-        rows = torch.randperm(self.size, generator=self.generator)[:n]
+        rows = self._choose(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
         return Items.of(self._section, rows), table
+
+    def _choose(self, n: int) -> Tensor:
+        """min(n, size) different rows int64 by chance."""
+        if self._balanced and self.size:
+            return draw_evenly(self._classes(), n, self.generator)
+        return torch.randperm(self.size, generator=self.generator)[:n]
+
+    def _choose_slots(self, draws: Sequence[float], labels: Tensor, task: int) -> dict[int, int]:
+        """Slot → position in the batch, for the items of a batch that are kept."""
+        if not self._balanced:
+            self._section.json.pop(SEEN, None)  # it would be of some batches only
+            return choose_slots(draws, self.seen, self.size, self.capacity)
+        new = labels.cpu()
+        classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
+        held = self._classes().tolist() if self.size else []
+        seen = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
+        slots = choose_slots_evenly(draws, classes.tolist(), held, seen, self.capacity)
+        self._section.json[SEEN] = {str(kind): seen[kind] for kind in sorted(seen)}
+        return slots
+
+    def _classes(self) -> Tensor:
+        """int64 [size], on the CPU: the class of each item."""
+        labels = self._section.on_host("labels")
+        return _number_classes(labels, self._section.on_host("tasks")) if self._heads else labels
 
     def _keep(self, rows: Tensor) -> None:
         held = self._section.tensors
@@ -151,6 +187,22 @@ class Reservoir:
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
         old = _longer(old, size, self.capacity)
         return old.index_copy_(0, at, value)
+
+
+def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
+    """The reservoir of a run, balanced where its recipe says so."""
+    return Reservoir(
+        section,
+        capacity,
+        epoch_seed(ctx.recipe.seed, 1),
+        balanced=ctx.recipe.balanced_batches,
+        heads=ctx.scenario == "task",
+    )
+
+
+def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
+    """int64 [n]: a number for each label of each task."""
+    return (tasks << 32) + labels
 
 
 def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:
@@ -175,6 +227,10 @@ def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) ->
 def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
     """Bring a buffer's counters to `offers` per example, and drop logits that are not kept."""
     json = section.json
+    if SEEN in json:
+        json[SEEN] = {
+            kind: count * offers // int(json.get("offers", 1)) for kind, count in json[SEEN].items()
+        }
     json["seen"] = int(json.get("seen", 0)) * offers // int(json.get("offers", 1))
     json["offers"] = offers
     if not logits:

@@ -1,1 +1,1 @@
-"""The methods, a file each; `registry.py` knows them by name."""
+"""Continual-learning methods, one file each; `registry.py` lists them by name."""

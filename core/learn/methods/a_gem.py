@@ -13,10 +13,9 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
-from core.learn.memory.reservoir import Reservoir
+from core.learn.memory.reservoir import Reservoir, open_reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
 from core.learn.registration import register
@@ -82,4 +81,4 @@ class AGem(Method):
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
     def _reservoir(self, ctx: Context) -> Reservoir:
-        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

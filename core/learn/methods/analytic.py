@@ -1,15 +1,21 @@
-"""A classifier in closed form on features that do not move: one pass over a batch, no image kept.
+"""A closed-form classifier on frozen features: one pass over a batch, and no image is stored.
 
-All that the classifier needs of a task are sums over its examples (`core/learn/analytic/sums.py`). They are kept, added
-over the tasks in their order, and solved anew after each: as if all images had been there at once, for whatever order
-they came in. Nothing is forgotten, and nothing is learned but the classifier.
+All that the classifier needs of a task are sums over its examples (`core/learn/analytic/sums.py`).
+They are stored, added over the tasks in their order, and solved again after each task. The result
+is as if all images had been present at once, in any order. Nothing is forgotten, and nothing but
+the classifier is learned.
 
-Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
-et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520), and `auto`, the better of the last
-two by their answers to kept examples, each left out of the solution. `projection` columns of random features stand
-before it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone, by the recipe's
-optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
-2303.07338).
+Heads:
+
+- `ncm`: cosine similarity to class means.
+- `ridge`: RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang et al. 2022, arXiv
+  2205.14922.
+- `lda`: SLDA, Hayes & Kanan 2020, arXiv 1909.01520.
+- `auto`: the better of the last two by left-out scores of retained examples.
+
+`projection` columns of random features precede the head; with 0 it uses the backbone's features
+directly. With `adapt` the first task also trains the backbone, by the recipe's optimizer;
+afterwards it stays frozen (RanPAC's first phase; APER, Zhou et al. 2023, arXiv 2303.07338).
 """
 
 from __future__ import annotations
@@ -38,22 +44,29 @@ from core.protocol.projection import count_columns
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
-"""Cosines lie between -1 and 1: divided by this, their softmax tells classes apart."""
+"""Divisor of cosines: they lie between -1 and 1, where a softmax would hardly separate classes."""
 ROUNDING = 4 * 2.0**-23
-"""Of Σ |w h|: float32's spacing at 1, four times. On nine networks scores in float32 and in float64 were up to 3.8e-7
-of it apart."""
+"""Bound of a score's rounding error, as a share of Σ |w h|: four times float32's spacing at 1.
+
+On nine networks scores in float32 and in float64 differed by up to 3.8e-7 of that sum.
+"""
 LEFT_OUT = 4000
-"""Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
-point."""
+"""Maximum number of retained examples that get left-out scores.
+
+The standard error of their accuracy is half a point.
+"""
 JUDGED, CHOSEN_BY = (1000, 1_000_000), (200, 400_000)
-"""Of these examples at least, and scores at most beyond that, one for each example and class: those that judge the
-heads, and those of them that λ and ρ are chosen by. Updates cost nearly the same however many classes there are."""
+"""Examples that evaluate the heads, and those of them that choose λ and ρ.
+
+Each pair is (examples at least, scores at most beyond that), with one score per example and class.
+Updates cost nearly the same for any number of classes.
+"""
 TASKS = "tasks"
-"""Of the totals: numbers of the tasks that they cover, int64."""
+"""Key of the totals: numbers of the tasks that they cover, int64."""
 LEFT_OUT_SCORES = "left-out scores"
-"""In the context's cache: scores float64 [n, C] of the head that answers, and classes int64 [n]."""
+"""Key in the context's cache: the chosen head's scores float64 [n, C], and classes int64 [n]."""
 SAMPLE = {"features": 100, "sums": 20}
-"""`keep` → examples of each class and task that later jobs read."""
+"""`keep` → number of examples of each class and task that later jobs read."""
 
 UNTRAINED = (
     "analytic reads the features of a network with random weights, which tell classes apart badly. Give the model a "
@@ -63,22 +76,24 @@ UNTRAINED = (
 
 
 class Adapt(Strict):
-    """How the first task trains the backbone: passes over its images, and how much of the network moves."""
+    """Training of the backbone in the first task: number of epochs, and depth from 2 to 5."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)]
     depth: Annotated[int, Field(ge=2, le=5)]
 
 
 class AnalyticHyper(Strict):
-    """`head`: the classifier; "auto": `lda` or `ridge`. `projection`: random features; 0: none; null: none where the
-    backbone has 512 features or more, else 1,000.
+    """Hyper-parameters of `analytic`.
 
-    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out answers where it is balanced, else
-    by generalised cross-validation. `balanced`: whether in a ridge every class weighs the same.
-    `shrinkage`: ρ of `lda`; null: by left-out answers, without `balanced` by OAS. `prior` of `lda`: "uniform" answers
-    rare classes as readily as others.
-    `keep`: "features" of every training image, or "sums" and the features of 20 images of each class.
-    `adapt`: whether the first task also trains the backbone.
+    `head`: the classifier; "auto" chooses `lda` or `ridge`. `projection`: number of random
+    features; 0: none; null: none where the backbone has 512 features or more, else 1,000.
+
+    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out scores if
+    balanced, else by generalised cross-validation. `balanced`: give every class the same weight in
+    a ridge. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS. `prior`
+    of `lda`: "uniform" predicts rare classes as readily as others. `keep`: "features" of every
+    training image, or "sums" and the features of 20 images of each class. `adapt`: train the
+    backbone in the first task; null: never.
     """
 
     head: Literal["auto", "ncm", "ridge", "lda"] = "auto"
@@ -93,7 +108,10 @@ class AnalyticHyper(Strict):
 
 @register
 class Analytic(Method):
-    """Classes are numbered over all heads. With a single head they are its rows."""
+    """The method `analytic`: a closed-form classifier on frozen features.
+
+    Classes are numbered over all heads. With a single head they are its rows.
+    """
 
     name = "analytic"
     description = (
@@ -124,7 +142,7 @@ class Analytic(Method):
     inference = "analytic"
     hyper: AnalyticHyper
 
-    # What is trained: nothing, but for the first task with `adapt`.
+    # Training: only the first task trains, and only with `adapt`.
 
     @property
     def keeps_backbone(self) -> bool:  # type: ignore[override]
@@ -132,61 +150,72 @@ class Analytic(Method):
         return self.hyper.adapt is None
 
     def rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """In proportion to Σ |w h|, the most that the terms of a score can add up to: they are large and of opposite
-        signs where a ridge has a low temperature or a discriminant divides by how little features vary."""
-        own = self.state["own"].tensors
-        if WEIGHT not in own:
+        """Return a bound of each image's score rounding, float32 [B], in proportion to Σ |w h|.
+
+        That sum is the most that the terms of a score can add up to. They are large and of opposite
+        signs where a ridge has a low temperature, or a discriminant divides by a small variance.
+        """
+        own_tensors = self.state["own"].tensors
+        if WEIGHT not in own_tensors:
             return super().rounding(network, x, task)
         h = self._read(network, x, task).abs()
-        return ROUNDING * functional.linear(h, own[WEIGHT].abs(), own[BIAS].abs()).amax(1)
+        return ROUNDING * functional.linear(h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()).amax(1)
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """The backbone adapts to the first task, if `adapt` says so; of later ones nothing is trained."""
+        """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
         adapt = self.hyper.adapt
         return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Scores of the classes of a head; before the first classifier, the network's own logits."""
-        own = self.state["own"].tensors
-        if WEIGHT not in own:
+        """Return the scores of a head's classes.
+
+        Before the first classifier, these are the network's own logits.
+        """
+        own_tensors = self.state["own"].tensors
+        if WEIGHT not in own_tensors:
             return self.forward(network, x, task)
         start = network.first_class(task)
+        # The classifier has the rows of all heads, one after the other.
         rows = slice(start, start + len(network.classes_of(task)))
-        return functional.linear(self._read(network, x, task), own[WEIGHT][rows], own[BIAS][rows])
+        return functional.linear(
+            self._read(network, x, task), own_tensors[WEIGHT][rows], own_tensors[BIAS][rows]
+        )
 
     def begin_task(self, ctx: Context) -> None:
-        """Draw the projection of a new model, and warn of features that know nothing."""
+        """Draw the projection of a new model, and warn of features with random weights."""
         if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
             ctx.warn(UNTRAINED)
-        self.state["own"].clear()  # trained or not, this task's logits are the network's until the end
+        # Trained or not, this task's logits are the network's until `end_task` solves for a
+        # classifier.
+        self.state["own"].clear()
         columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
-            drawn = matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
-            self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
+            projection = matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
+            self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """Add the task's images to the sums that are kept, and solve for the classifier of all classes so far."""
+        """Add the task's images to the stored sums, and solve for the classifier of all classes."""
         with ctx.evaluation(), torch.no_grad():
             self._add(ctx)
             linear = self._solve(ctx)
-        own = self.state["own"].tensors
-        own[WEIGHT], own[BIAS] = linear.weight.float(), linear.bias.float()
+        own_tensors = self.state["own"].tensors
+        own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
     def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
-        """Return the answers to kept examples, each by the solution without it; None of class means."""
+        """Return the left-out scores of retained examples and their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
     def erase(self, tasks: set[int]) -> None:
-        """Remove the features of these tasks' images. Their sums stay: they hold no image.
+        """Remove the features of these tasks' images. Their sums stay: they contain no image.
 
         Totals with such features are deleted with them, and no job gets them.
         """
-        kept = self.state[FEATURES].tensors
-        for name in [name for name in kept if int(name.split(".")[0]) in tasks]:
-            del kept[name]
+        stored = self.state[FEATURES].tensors
+        for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
+            del stored[name]
 
     def _add(self, ctx: Context) -> None:
-        """Keep the sums of the task and features of its images, in one pass over them in the dataset's order."""
+        """Store the task's sums and its images' features, in one pass in the dataset's order."""
         first = ctx.network.first_class(ctx.head_task)
         sums: Sums | None = None
         batches: list[Rows] = []
@@ -204,19 +233,20 @@ class Analytic(Method):
         self._keep(ctx.task, Rows.join(batches))
 
     def _keep(self, task: int, rows: Rows) -> None:
-        """Keep the features that later jobs read, and apart from them the rest."""
+        """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
-        kept = self.state[FEATURES].tensors
-        kept.update({f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).packed().items()})
+        stored = self.state[FEATURES].tensors
+        stored.update({f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).packed().items()})
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
-            rest = rows.select(~is_drawn).packed()
-            kept.update({f"{task}.{REST}.{name}": tensor for name, tensor in rest.items()})
+            remaining = rows.select(~is_drawn).packed()
+            stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
     def _draw_left_out(self, classes: int) -> Rows | None:
-        """Draw kept examples of all tasks, equally many of each class as far as there are; None: none are kept.
+        """Draw retained examples of all tasks, equally many of each class where possible.
 
-        Classes become no fewer, so what is drawn now contains what is drawn later of the tasks so far: the totals keep
-        it in place of all examples.
+        Returns None if none are stored. The number of classes never falls, so today's draw contains
+        every later draw from the same tasks. The totals therefore store the draw in place of all
+        examples.
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
         tasks = sorted({int(name.split(".")[0]) for name in tensors} - set(self._covered()))
@@ -228,38 +258,38 @@ class Analytic(Method):
         return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
 
     def _covered(self) -> list[int]:
-        """Numbers of the tasks that the totals cover."""
+        """Return the numbers of the tasks that the totals cover."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
 
     def _keep_totals(self, sums: Sums, rows: Rows | None) -> None:
-        """Keep the sums of all tasks, and the examples of them that later jobs may draw from."""
+        """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
         covered = [*self._covered(), *self._tasks()]
-        kept = self.state[TOTALS].tensors
-        kept.clear()
-        kept.update(sums.packed())
-        kept[TASKS] = torch.tensor(sorted(set(covered)))
+        stored = self.state[TOTALS].tensors
+        stored.clear()
+        stored.update(sums.packed())
+        stored[TASKS] = torch.tensor(sorted(set(covered)))
         if rows is not None:
-            kept.update(rows.packed())
+            stored.update(rows.packed())
 
     # Features and classifier.
 
     def _read(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """float32 [B, K]: what scores are linear in."""
+        """Return the features that scores are linear in, float32 [B, K]."""
         h = self._features(network, x, task)
         return functional.normalize(h) if self.hyper.head == "ncm" else h
 
     def _features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """float32 [B, K]: what the classifier reads, without the column of ones."""
+        """Return the classifier's features without the column of ones, float32 [B, K]."""
         return self._project(network.features(x, task).float())
 
     def _project(self, phi: Tensor) -> Tensor:
-        """Pass features [B, D] through the random ones; [B, K]."""
+        """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
         drawn = self.state["projection"].tensors.get(PROJECTION)
         return phi if drawn is None else project(phi, drawn)
 
     def _columns(self, h: Tensor) -> Tensor:
-        """What sums are taken over: plain features get a column of ones, by which a ridge has its bias."""
+        """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
         return h if self._is_projected else append_ones(h)
 
     @property
@@ -270,14 +300,18 @@ class Analytic(Method):
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
     def _sums(self, classes: int) -> Sums:
-        """The sums of all tasks, added in their order."""
+        """Return the sums of all tasks, added in their order."""
         return total(self._each(), classes)
 
     def _each(self) -> Iterator[tuple[Sums, Sequence[int]]]:
-        """The totals, then the sums of one task after the other, with their classes; unpacked one at a time."""
+        """Yield the totals, then each further task's sums, with their classes.
+
+        They are unpacked one at a time.
+        """
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
             yield Sums.unpacked(totals), range(len(totals["counts"]))
+        # Yielded one at a time, so that only one unpacked G is in memory.
         for task in sorted(set(self._tasks()) - set(self._covered())):
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
             yield Sums.unpacked(stored), stored["rows"].tolist()
@@ -300,13 +334,13 @@ class Analytic(Method):
         return solved[head].linear
 
     def _choose(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
-        """Choose the head that answers left-out examples better; the manifest says by how much."""
-        own = self.state["own"].json
-        before = own.get("auto", {}).get("head")
+        """Choose the head with the better left-out scores, and record them in the manifest."""
+        own_json = self.state["own"].json
+        before = own_json.get("auto", {}).get("head")
         chosen = choice.choose_head(scores, labels, before)
-        own["auto"] = {"head": chosen.head, "images": len(labels)}
+        own_json["auto"] = {"head": chosen.head, "images": len(labels)}
         if len(labels):
-            own["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
+            own_json["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
             listed = ", ".join(f"{name} {value:.1%}" for name, value in chosen.accuracy.items())
             ctx.log(
                 f"head {chosen.head}: {listed} right in the mean over classes, measured on {len(labels)} training "
@@ -315,11 +349,14 @@ class Analytic(Method):
         return chosen.head
 
     def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> _Examples:
-        """Take the examples that judge the heads: all but those of a class that has no other example."""
+        """Select the examples that evaluate the heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
             return _Examples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
+        # Without its only example a class has no mean, so no left-out score exists.
         rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        # The order of digests is random but fixed, so that the first ones are a reproducible
+        # sample.
         order, classes = order_by_key(rows.keys), len(sums.counts)
         judged = order[: _count_examples(JUDGED, classes)].sort().values
         choosing = torch.isin(judged, order[: _count_examples(CHOSEN_BY, classes)])
@@ -328,11 +365,12 @@ class Analytic(Method):
         heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
         labels = rows.classes.to(h.device)
+        # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
         return _Examples(h.double(), labels, choosing.to(h.device), excluded)
 
     def _plain(self, sums: Sums) -> Sums:
-        """Leave out the column of ones, which only a ridge has."""
+        """Remove the column of ones, which only a ridge has."""
         return sums if self._is_projected else sums.without_last()
 
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
@@ -345,6 +383,7 @@ class Analytic(Method):
         linear = discriminant.discriminant(plain, self.hyper.prior, share)
         scores = discriminant.left_out(plain, h, examples.labels, share)
         if self.hyper.prior == "empirical":
+            # `left_out` has a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
         return _Solved(linear, examples.mask(scores))
 
@@ -353,6 +392,7 @@ class Analytic(Method):
         h, labels = examples.h, examples.labels
         strength = self.hyper.strength
         if strength is not None:
+            # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
         elif self.hyper.balanced and len(labels):
@@ -370,24 +410,28 @@ class Analytic(Method):
         weight = weight.T
         if self._is_projected:
             return _Solved(Linear(weight.contiguous(), weight.new_zeros(len(weight))), scores)
+        # The column of ones is the last: its weight is the bias.
         return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)
 
 
 def _count_examples(bounds: tuple[int, int], classes: int) -> int:
-    """Return how many examples are scored against each of `classes`, for (examples at least, scores at most)."""
-    least, scores = bounds
-    return max(least, scores // classes)
+    """Return the number of examples to score against each of `classes`.
+
+    `bounds` is (examples at least, scores at most).
+    """
+    minimum, scores = bounds
+    return max(minimum, scores // classes)
 
 
 @dataclass(frozen=True)
 class _Examples:
-    """Kept examples that judge a classifier.
+    """Retained examples that evaluate a classifier.
 
     Attributes:
-        h: float64 [n, K], what sums are taken over.
+        h: float64 [n, K], the features that sums are taken over.
         labels: int64 [n].
-        choosing: bool [n], those that λ and ρ are chosen by.
-        excluded: bool [n, C], classes of other heads than the example's; None: there is one head.
+        choosing: bool [n], examples that choose λ and ρ.
+        excluded: bool [n, C], classes of other heads than the example's; None for a single head.
     """
 
     h: Tensor
@@ -402,7 +446,7 @@ class _Examples:
 
 @dataclass(frozen=True)
 class _Solved:
-    """A classifier, and its scores float64 [n, C] of the examples, each by the solution without it."""
+    """A classifier, with the left-out scores of the examples, float64 [n, C]."""
 
     linear: Linear
     left_out: Tensor

@@ -20,7 +20,6 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import (
     Groups,
@@ -31,7 +30,7 @@ from core.learn.memory.replay import (
     joint_logits,
     replay_inputs,
 )
-from core.learn.memory.reservoir import Items, Reservoir
+from core.learn.memory.reservoir import Items, Reservoir, open_reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
 from core.learn.registration import register
@@ -75,6 +74,7 @@ class Der(Method):
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    replays = True
     no_shards = ""
     gathered = ("logits",)
     hyper: DerHyper
@@ -129,7 +129,7 @@ class Der(Method):
                 with ctx.extra_forward() if len(x) > 1 else ctx.evaluation():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
-        terms = {"task": ctx.cross_entropy(logits, batch.y)}
+        terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(wanted.items()):
             drawn = 0 if self.shares_draw else number
             items, _, whole = draws[drawn]
@@ -149,7 +149,7 @@ class Der(Method):
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
     def _reservoir(self, ctx: Context) -> Reservoir:
-        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
         """Store the network's present logits of the items `index`, int64 [n] on the CPU.

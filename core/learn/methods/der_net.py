@@ -1,9 +1,10 @@
-"""Dynamically expandable representation (DER) without pruning: one backbone per task, older ones frozen.
+"""Dynamically expandable representation (DER) without pruning: one backbone per task.
 
-Yan et al. 2021, CVPR. Stage 1: cross-entropy over all classes plus w times the auxiliary loss, that of a
-classifier on the new backbone alone; nothing is distilled. Stage 2 tunes the classifier on the exemplars,
-with logits divided by a temperature. BatchNorm layers of a new backbone keep the statistics of the backbone
-that it was copied from, as all BatchNorm layers do after a model's first task.
+Yan et al. 2021, CVPR. Older backbones are frozen. Stage 1: cross-entropy over all classes plus w
+times the auxiliary loss, that of a classifier on the new backbone alone; nothing is distilled.
+Stage 2 tunes the classifier on the exemplars, with logits divided by a temperature. BatchNorm
+layers of a new backbone retain the statistics of the backbone that it was copied from, as all
+BatchNorm layers do after a model's first task.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from core.learn.registration import register
 
 
 class DerNetHyper(ExpandingHyper):
-    """`temperature`: divides the logits in stage 2."""
+    """Hyper-parameters of `der-net`. `temperature` divides the logits in stage 2."""
 
     auxiliary: NotNegative = Field(default=1.0, alias="expertise")
     temperature: Positive = 5.0
@@ -36,7 +37,7 @@ class DerNetHyper(ExpandingHyper):
 
 @register
 class DerNet(Expanding):
-    """Trains the newest backbone and the classifier."""
+    """The method `der-net`, which trains the newest backbone and the classifier."""
 
     name = "der-net"
     footprint = Footprint(growing=2.0, batches=2.0)
@@ -53,20 +54,22 @@ class DerNet(Expanding):
     hyper: DerNetHyper
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Stage 1: cross-entropy over all classes, and the weighted auxiliary loss."""
+        """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
         network = as_growing(ctx)
         old = network.older(x)
         newest = network.newest(old, x)
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
+        # Without old classes the auxiliary classifier has nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": task}
-        own = network.auxiliary(newest).float()
+        auxiliary_logits = network.auxiliary(newest).float()
         return {
             "task": task,
-            "auxiliary": self.hyper.auxiliary * functional.cross_entropy(own, auxiliary_targets(ctx, y)),
+            "auxiliary": self.hyper.auxiliary
+            * functional.cross_entropy(auxiliary_logits, auxiliary_targets(ctx, y)),
         }
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Stage 2: cross-entropy of logits over the temperature."""
+        """Return the loss of stage 2: cross-entropy of logits over the temperature."""
         return functional.cross_entropy(logits / self.hyper.temperature, y)

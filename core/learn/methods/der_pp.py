@@ -1,11 +1,12 @@
-"""Dark experience replay++: DER with a third term, the labels of a second and independent draw.
+"""Dark experience replay++: DER with a third term, the labels of a second, independent draw.
 
-L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020. With beta 0 it
-equals DER bit for bit.
+L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020. With
+beta 0 it equals DER bit for bit.
 
-With `draws` "shared" both terms read one draw: a step passes 2 batches in place of 3. Each term is a mean over a
-uniform draw from the same memory, and an expectation is linear, so loss and gradient have the same expectation as with
-two draws. Only the variance differs, by twice the covariance of the two terms on the same images.
+With `draws` "shared" both terms use one draw: a step passes 2 batches in place of 3. Each term is a
+mean over a uniform draw from the same replay buffer, and an expectation is linear. Loss and
+gradient therefore have the same expectation as with two draws. Only the variance differs, by twice
+the covariance of the two terms on the same images.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from core.learn.registration import register
 
 
 class DerPlusPlusHyper(DerHyper):
-    """As DER's. `beta` weighs stored labels; 0: no draw for them.
+    """Hyper-parameters of `der++`, in addition to those of DER.
 
-    `draws`: stored logits and labels are of two independent draws, or of one that both terms share.
+    `beta` weighs stored labels; 0: no draw for them. `draws`: take stored logits and labels from
+    two independent draws, or from one that both terms share.
     """
 
     alpha: NotNegative = 0.1
@@ -32,7 +34,7 @@ class DerPlusPlusHyper(DerHyper):
 
 @register
 class DerPlusPlus(Der):
-    """Replay of logits and of labels, from two independent draws or from one."""
+    """The method `der++`: replay of logits and of labels, from separate draws or one."""
 
     name = "der++"
     footprint = Footprint(batches=3.0)
@@ -47,10 +49,10 @@ class DerPlusPlus(Der):
     hyper: DerPlusPlusHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """As DER's, and the cross-entropy of stored labels."""
+        """Return the replay terms of DER, and the cross-entropy of stored labels."""
         return {**super().replayed(), "labels": (self.hyper.beta, stored_labels_loss)}
 
     @property
     def shares_draw(self) -> bool:
-        """True where the recipe asks for one draw."""
+        """True if the recipe uses one draw for both terms."""
         return self.hyper.draws == "shared"

@@ -22,7 +22,7 @@ from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
-from core.learn.memory.reservoir import Reservoir
+from core.learn.memory.reservoir import Reservoir, open_reservoir
 from core.learn.method import Accepts, Footprint, Method
 from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
 from core.learn.networks import Network
@@ -340,7 +340,7 @@ class Dlcft(Method):
         )
 
     def _reservoir(self, ctx: Context) -> Reservoir:
-        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _probes(self, ctx: Context) -> int | None:
         """Sign vectors per image; None: every output by itself."""

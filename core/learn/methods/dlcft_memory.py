@@ -1,14 +1,15 @@
-"""What DLCFT keeps of earlier tasks, and how it is measured when a task ends.
+"""Stored state of DLCFT for earlier tasks, and its measurement when a task ends.
 
-Kept are the mean curvature of the tasks so far and, on request, their mean gradient and each task's own
-diagonal. The curvature is that of the linearised network at its base ψ0: Jᵀ J, since the loss's Hessian by
-the outputs is the identity. It depends on the images and the readout rows, but not on labels, residuals or
-the displacement. Merging averages every statistic, which equals measuring the data of all tasks together.
+The state is the mean curvature of the tasks so far and, on request, their mean gradient and each
+task's own diagonal. The curvature is that of the linearised network at its base ψ0: Jᵀ J, since the
+loss's Hessian by the outputs is the identity. It depends on the images and the readout rows, but
+not on labels, residuals or the displacement. Merging averages every statistic, which equals
+measuring the data of all tasks together.
 
-Blocks by layer leave out the curvature between layers. The changes of layers that move together add up in the
-outputs, so ΔᵀHΔ of an update is several times what its blocks say; more so with more layers. That factor is
-measured along the update itself, on the task's own images, and stored as `coupling`. Forecasts multiply by
-it.
+Blocks by layer omit the curvature between layers. The changes of layers that are trained together
+add up in the outputs, so ΔᵀHΔ of an update is several times the sum over its blocks; more so with
+more layers. That factor is measured along the update itself, on the task's own images, and stored
+as `coupling`. Forecasts multiply by it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ class TaskStatistics:
     """Measurements of one task at its end.
 
     Attributes:
+        curvature: blocks by layer, with the head's block in scenarios with one head.
         gradient: of its mean loss, by parameter.
-        diagonal: of its curvature, by parameter; {} unless asked for.
-        coupling: how many times the mean of 1/2 ‖δ‖² exceeds 1/2 ΔᵀHΔ of the blocks, δ the change of an
-            image's outputs by this update; 1 where nothing moved.
-        diagonal_coupling: the same for the diagonal.
+        diagonal: of its curvature, by parameter; {} unless requested.
+        coupling: factor by which the mean of 1/2 ‖δ‖² exceeds 1/2 ΔᵀHΔ of the blocks, δ the change
+            of an image's outputs by this update; 1 where no parameter moved.
+        diagonal_coupling: the same factor for the diagonal.
         health: metrics by name.
     """
 
@@ -69,21 +71,36 @@ def measure_task(
     max_factor_bytes: int | None = None,
     diagonal: bool = False,
 ) -> TaskStatistics:
-    """Measure a task in one pass over its examples (x [B, C, S, S], y int64 [B]), unaugmented.
+    """Measure a task in one pass over its unaugmented examples.
 
-    network: in eval mode. task: names the head in the task scenario; such heads have no curvature, since they
-    never move again. probes: sign vectors per image; None: every output by itself. deltas: the displacement
-    of this task, by parameter. diagonal: whether to measure the task's own diagonal as well. Raises
-    ValueError without examples.
+    Args:
+        network: in eval mode.
+        examples: batches (x [B, C, S, S], y int64 [B]).
+        task: names the head in the task scenario; such heads have no curvature, since they never
+            move again.
+        kind: form of the blocks.
+        alpha: scale of the targets, see `residuals`.
+        probes: sign vectors per image; None: every output by itself.
+        generator: on the CPU, for the sign vectors.
+        deltas: the displacement of this task, by parameter.
+        max_factor_bytes: limit of each factor's size; None for no limit.
+        diagonal: measure the task's own diagonal as well.
+
+    Raises:
+        ValueError: without examples.
     """
-    main, own = _estimate(network, task, kind), _estimate(network, task, "diagonal") if diagonal else None
+    main, diagonal_estimate = (
+        _estimate(network, task, kind),
+        _estimate(network, task, "diagonal") if diagonal else None,
+    )
     first_order, change = _FirstOrder(network, task, alpha), _OutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
         cotangents = _cotangents(network, x, task, probes, generator)
         main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
-        if own is not None:
-            own.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        if diagonal_estimate is not None:
+            diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
             ratio = _trace_ratio(network, x, task, kind, cotangents)
         change.add(x, first_order.add(x, y))
@@ -91,25 +108,25 @@ def measure_task(
     curvature = _curvature(main, gram, max_factor_bytes)
     coupling = change.ratio_to(float(curvature.gradient(deltas)[1]))
     health = _health(curvature, gradient, ratio, coupling)
-    diagonals = {} if own is None else _diagonals(own, gram, gradient)
+    diagonals = {} if diagonal_estimate is None else _diagonals(diagonal_estimate, gram, gradient)
     diagonal_coupling = change.ratio_to(_half_quadratic_form(diagonals, deltas))
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
 
 class CurvatureMemory:
-    """A view of a state section. It holds no data itself."""
+    """A view of the stored curvature in a state section, which holds no data itself."""
 
     def __init__(self, section: Section) -> None:
         self._section = section
 
     @property
     def tasks(self) -> int:
-        """Tasks that the curvature is the mean of."""
+        """Number of tasks that the mean curvature covers."""
         return int(self._section.json.get("tasks", 0))
 
     @property
     def images(self) -> int:
-        """Images that the curvature is the mean of."""
+        """Number of images that the mean curvature covers."""
         return int(self._section.json.get("images", 0))
 
     @property
@@ -119,7 +136,7 @@ class CurvatureMemory:
 
     @property
     def diagonal_coupling(self) -> float:
-        """The coupling of the tasks' own diagonals."""
+        """The coupling of the tasks' own diagonals; 1 before the first update."""
         return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
@@ -129,11 +146,17 @@ class CurvatureMemory:
 
     @cached_property
     def gradient(self) -> dict[str, Tensor]:
-        """Gradient of the earlier tasks' mean loss where the latest ended, by parameter; {} unless kept."""
+        """Gradient of the earlier tasks' mean loss at the end of the latest task, by parameter.
+
+        Empty unless stored.
+        """
         return self._under("gradient/")
 
     def of_tasks(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
-        """Task → (its own diagonal, its gradient where the latest task ended), each by parameter."""
+        """Return each task's own diagonal and its gradient, by parameter.
+
+        The gradient is that at the end of the latest task.
+        """
         return {
             int(task): (self._under(f"task/{task}/diagonal/"), self._under(f"task/{task}/gradient/"))
             for task in self._section.json.get("by_task", [])
@@ -149,9 +172,17 @@ class CurvatureMemory:
         images: int,
         keep_gradient: bool,
     ) -> None:
-        """Merge a task that ended with weight `share`, and the tasks before it with 1 - share.
+        """Merge a finished task with weight `share`, and the earlier tasks with 1 - share.
 
-        deltas: the displacement of this task, by parameter. Views that were made before keep the old values.
+        Existing views keep the old values.
+
+        Args:
+            fresh: measurements of the task.
+            deltas: the displacement of this task, by parameter.
+            share: weight of the task in the mean, in [0, 1].
+            task: number of the task.
+            images: number of the task's images.
+            keep_gradient: store the merged gradient as well.
         """
         curvature = self.curvature.merge(fresh.curvature, share) if self.tasks else fresh.curvature
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
@@ -171,6 +202,7 @@ class CurvatureMemory:
             "layers": curvature.to_json(),
             "by_task": [*by_task, *([task] if fresh.diagonal else [])],
         }
+        # Cleared only now: the new tensors are made of the old ones.
         self._section.clear()
         self._section.tensors.update(tensors)
         self._section.json.update(json)
@@ -178,22 +210,24 @@ class CurvatureMemory:
     def _merged_gradient(
         self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
-        """The mean gradient of all tasks at the present weights, by parameter."""
+        """Return the mean gradient of all tasks at the present weights, by parameter."""
         rise = self.curvature.gradient(deltas)[0] if self.tasks else {}
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
-            before = [match_shape(held[name], new) for held in (self.gradient, rise) if name in held]
+            before = [match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms]
+            # The earlier tasks' gradient at the present weights is q + c H Δ.
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 
     def _under(self, prefix: str) -> dict[str, Tensor]:
+        """Return the stored tensors under a prefix, which is removed from their names."""
         tensors = self._section.tensors
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
 def match_shape(held: Tensor, now: Tensor) -> Tensor:
-    """`held` with rows of zeros appended, up to the rows of `now`."""
+    """Return `held` with rows of zeros appended, up to the rows of `now`."""
     missing = now.shape[0] - held.shape[0]
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
@@ -204,7 +238,7 @@ def _moved_gradient(
     deltas: Mapping[str, Tensor],
     coupling: float,
 ) -> dict[str, Tensor]:
-    """A task's gradient after a displacement: q + c D Δ, by parameter."""
+    """Return a task's gradient after a displacement: q + c D Δ, by parameter."""
     moved: dict[str, Tensor] = {}
     for name, d in diagonal.items():
         moved[name] = gradient[name]
@@ -215,16 +249,16 @@ def _moved_gradient(
 
 
 def _of_task(task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The stored tensors of one task's diagonal and gradient."""
-    found: dict[str, Tensor] = {}
+    """Return the tensors to store for one task's diagonal and gradient."""
+    tensors: dict[str, Tensor] = {}
     for name, d in diagonal.items():
-        found[f"task/{task}/diagonal/{name}"] = d
-        found[f"task/{task}/gradient/{name}"] = gradient[name]
-    return found
+        tensors[f"task/{task}/diagonal/{name}"] = d
+        tensors[f"task/{task}/gradient/{name}"] = gradient[name]
+    return tensors
 
 
 class _FirstOrder:
-    """Sums that depend on the present weights: the loss's gradient, and features for the head's block."""
+    """Sums that depend on the present weights: the loss's gradient, and the head's features."""
 
     def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
         self._network, self._task, self._alpha = network, task, alpha
@@ -234,7 +268,7 @@ class _FirstOrder:
 
     @torch.no_grad()
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add a batch; returns its outputs [B, classes]."""
+        """Add a batch; return its outputs [B, classes]."""
         network = self._network
         with full_precision(x.device):
             value, tangent = network.expansion(x)
@@ -251,13 +285,19 @@ class _FirstOrder:
         return outputs
 
     def gradient(self) -> dict[str, Tensor]:
-        """Of the mean loss, by parameter. Raises ValueError without examples."""
+        """Return the gradient of the mean loss, by parameter.
+
+        Raises ValueError without examples.
+        """
         if not self._n:
             raise ValueError("a task without examples has no gradient")
         return {name: total / self._n for name, total in self._sums.items()}
 
     def gram(self) -> Tensor | None:
-        """The mean of z zᵀ [w + 1, w + 1], z the head's input and a 1; None with a head per task."""
+        """Return the mean of z zᵀ [w + 1, w + 1], z the head's input and a 1.
+
+        Returns None with a head per task.
+        """
         return None if self._gram is None else (self._gram + self._gram.T) / (2 * self._n)
 
     def _add(self, found: Mapping[str, Tensor]) -> None:
@@ -276,6 +316,7 @@ class _OutputChange:
 
     @torch.no_grad()
     def add(self, x: Tensor, outputs: Tensor) -> None:
+        """Add inputs x [B, C, S, S] and their present outputs [B, classes]."""
         if self._before:
             with full_precision(x.device):
                 before = functional_call(self._network, self._before, (x, self._task))
@@ -283,14 +324,17 @@ class _OutputChange:
         self._n += x.shape[0]
 
     def ratio_to(self, modelled: float) -> float:
-        """The mean over images divided by `modelled`, what a form of the curvature says; 1 where one is 0."""
+        """Return the mean over images divided by `modelled`, an estimate from the curvature.
+
+        Returns 1 where one of the two is 0.
+        """
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
 def _health(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
-    """Metrics of a task's end by name."""
+    """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
     return {
         "end_gradient_norm": float(norm),
@@ -301,12 +345,13 @@ def _health(
 
 
 def _half_quadratic_form(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
-    """1/2 Δᵀ D Δ of the parameters that have both."""
+    """Return 1/2 Δᵀ D Δ over the parameters that have both."""
     shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
 def _estimate(network: LinearisedNetwork, task: int | None, kind: Kind) -> CurvatureEstimator:
+    """Return an empty estimate of the backbone's curvature."""
     backbone = network.backbone
     layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
     return CurvatureEstimator(backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind))
@@ -315,6 +360,7 @@ def _estimate(network: LinearisedNetwork, task: int | None, kind: Kind) -> Curva
 def _cotangents(
     network: LinearisedNetwork, x: Tensor, task: int | None, probes: int | None, generator: torch.Generator
 ) -> list[Tensor]:
+    """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
     outputs = x.new_zeros(x.shape[0], network.readout_rows(task).shape[0])
     return basis(outputs) if probes is None else rademacher(outputs, probes, generator)
 
@@ -322,17 +368,23 @@ def _cotangents(
 def _trace_ratio(
     network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
 ) -> float:
-    """Trace of the kept form over the exact one, on a batch: 1 for diagonals and trace-restricted factors."""
-    found = []
+    """Return the trace of the stored form over the exact one, on a batch.
+
+    It is 1 for diagonals and trace-restricted factors.
+    """
+    traces = []
     for of in (kind, "diagonal"):
-        some = _estimate(network, task, of)
-        some.add(x, lambda _: cotangents)
-        found.append(float(Curvature(some.blocks()).trace()))
-    return found[0] / found[1] if found[1] > 0 else 1.0
+        estimate = _estimate(network, task, of)
+        estimate.add(x, lambda _: cotangents)
+        traces.append(float(Curvature(estimate.blocks()).trace()))
+    return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
 def _curvature(estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None) -> Curvature:
-    """Blocks by the network's own names; the head's block beside those of the displacement."""
+    """Name the blocks as the network does, and add the head's block.
+
+    Raises ValueError if the head's factor does not fit the limit of bytes.
+    """
     blocks = {f"{DISPLACEMENT}{layer}": block for layer, block in estimate.blocks(limit).items()}
     if gram is not None:
         factor = compressed(gram, limit)
@@ -345,12 +397,15 @@ def _curvature(estimate: CurvatureEstimator, gram: Tensor | None, limit: int | N
 def _diagonals(
     estimate: CurvatureEstimator, gram: Tensor | None, parameters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Diagonal by parameter, of its shape. All rows of a head have the gram's diagonal."""
+    """Return the diagonal by parameter, of its shape.
+
+    All rows of a head have the gram's diagonal.
+    """
     curvature = _curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
-    found = curvature.gradient({name: torch.ones_like(p) for name, p in parameters.items()})[0]
+    diagonals = curvature.gradient({name: torch.ones_like(p) for name, p in parameters.items()})[0]
     if gram is not None:
         of_row, of_bias = gram.diagonal()[:-1], gram.diagonal()[-1]
-        found["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()
-        found["head.bias"] = of_bias.expand_as(parameters["head.bias"]).clone()
-    return found
+        diagonals["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()
+        diagonals["head.bias"] = of_bias.expand_as(parameters["head.bias"]).clone()
+    return diagonals

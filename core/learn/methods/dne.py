@@ -1,9 +1,9 @@
-"""Dense network expansion (DNE): a task adds a small expert that reads all earlier ones, which never change.
+"""Dense network expansion (DNE): each task adds a small expert that reads the frozen earlier ones.
 
-Hu et al. 2023, CVPR. Stage 1: (1 - λ) l(logits, y) + λ τ² KL(old logits ‖ the old classes' logits now) + w
-l(auxiliary logits of the new expert), λ the share of old classes. Teacher and student share the pass through
-the older experts. The paper uses cross-entropy; the default here is what its authors' program does: sigmoids
-and means over classes.
+Hu et al. 2023, CVPR. Stage 1: (1 - λ) l(logits, y) + λ τ² KL(old logits ‖ the old classes' logits
+now) + w l(auxiliary logits of the new expert), λ the share of old classes. Teacher and student
+share the pass through the older experts. The paper uses cross-entropy; the default here follows its
+authors' program: sigmoids and means over classes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from core.learn.transfer import send
 
 
 class DneHyper(ExpandingHyper):
-    """`heads`: attention heads of the expert that this task adds.
+    """Hyper-parameters of `dne`.
 
-    `loss`: sigmoids and their mean over classes ("bce"), or cross-entropy. `temperature`: τ of the
-    distillation. `drop_path`: rate of stochastic depth in the last layer, in training. `head`: "zero": old
-    classes start without the new expert. "official": as in the authors' program, they read it by random
-    weights and their biases are drawn anew, which changes all predictions.
+    `heads`: attention heads of the expert that this task adds. `loss`: sigmoids and their mean over
+    classes ("bce"), or cross-entropy. `temperature`: τ of the distillation. `drop_path`: rate of
+    stochastic depth in the last layer, in training. `head`: "zero": old classes start without the
+    new expert. "official": as in the authors' program, they read it by random weights and their
+    biases are drawn again, which changes all predictions.
     """
 
     heads: Annotated[int, Field(ge=1, le=64)] = 1
@@ -53,7 +54,7 @@ class DneHyper(ExpandingHyper):
 
 @register
 class Dne(Expanding):
-    """Trains the newest expert of a chain, and the classifier."""
+    """The method `dne`, which trains the newest expert of a chain, and the classifier."""
 
     name = "dne"
     footprint = Footprint(growing=0.5, batches=2.0, images=64)
@@ -75,22 +76,26 @@ class Dne(Expanding):
 
     @property
     def size(self) -> int:
-        """Heads of the new expert."""
+        """Number of heads of the new expert."""
         return self.hyper.heads
 
     def begin_task(self, ctx: Context) -> None:
-        """As `Expanding`; with `head` "official", draw the newest columns of old classes."""
+        """Begin as in `Expanding`; with `head` "official", draw old classes' newest columns."""
         super().begin_task(ctx)
         if self.hyper.head == "official" and not ctx.first and (old := num_old_classes(ctx)):
             seed = epoch_seed(ctx.recipe.seed, 6, ctx.task)
             as_growing(ctx).head.reinit_newest_columns(old, torch.Generator().manual_seed(seed))
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Stage 1: task, distillation and auxiliary loss. The first task has the task loss alone."""
+        """Return the task, distillation and auxiliary losses of stage 1.
+
+        The first task has the task loss alone.
+        """
         network = as_growing(ctx)
         old = self._older(ctx, x)
         newest = network.newest(old, x, self._drops(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
+        # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": self.tuning_loss(logits, y)}
         weight, bias = self._old_head(ctx)
@@ -98,40 +103,43 @@ class Dne(Expanding):
             teacher = blockwise_linear(
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
             ).float()
-        own = network.auxiliary(newest).float()
+        auxiliary_logits = network.auxiliary(newest).float()
         share = num_old_classes(ctx) / logits.shape[1]
         return {
             "task": (1 - share) * self.tuning_loss(logits, y),
             "distillation": share * self._distance(logits[:, : len(bias)], teacher),
-            "auxiliary": self.hyper.auxiliary * self.tuning_loss(own, auxiliary_targets(ctx, y)),
+            "auxiliary": self.hyper.auxiliary * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
         }
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy, or binary cross-entropy averaged over classes."""
+        """Return the cross-entropy, or the binary cross-entropy averaged over classes."""
         if self.hyper.loss == "ce":
             return functional.cross_entropy(logits, y)
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def _distance(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """τ² KL(teacher ‖ student) over the old classes; with sigmoids divided by their number."""
+        """Return τ² KL(teacher ‖ student) over the old classes.
+
+        With sigmoids it is divided by the number of these classes.
+        """
         tau = self.hyper.temperature
         student, targets = (z.div(tau).log_softmax(1) for z in (logits, teacher))
-        found = tau**2 * functional.kl_div(student, targets, reduction="batchmean", log_target=True)
-        return found / logits.shape[1] if self.hyper.loss == "bce" else found
+        divergence = tau**2 * functional.kl_div(student, targets, reduction="batchmean", log_target=True)
+        return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
     def _old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
-        """The classifier as it was when the task began."""
+        """Return the classifier's weight and bias from the start of the task."""
         if "old_head" not in ctx.cache:
             before = ctx.weights_at("update_start")
             ctx.cache["old_head"] = tuple(before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias"))
-        found: tuple[Tensor, Tensor] = ctx.cache["old_head"]
-        return found
+        old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
+        return old_head
 
     def _older(self, ctx: Context, x: Tensor) -> OlderFeatures:
-        """Features of the older experts.
+        """Return the features of the older experts.
 
-        Experts are packed once per task; whether they are depends on the device alone.
+        The decision to pack experts, once per task, depends on the device alone.
         """
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
@@ -140,8 +148,10 @@ class Dne(Expanding):
         return network.older(x, ctx.cache.get("packed"))
 
     def _drops(self, ctx: Context, size: int) -> Tensor | None:
+        """Return this step's masks of stochastic depth; None without it."""
         if self.hyper.drop_path == 0:
             return None
+        # A function of seed, task and step, so that a resumed run draws the same masks.
         generator = torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step))
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)

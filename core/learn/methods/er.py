@@ -13,10 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import draw_parts, item_logits, items_cross_entropy, replay_inputs
-from core.learn.memory.reservoir import Items, Reservoir
+from core.learn.memory.reservoir import Items, Reservoir, open_reservoir
 from core.learn.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learn.recipe import Strict
 from core.learn.registration import register
@@ -41,6 +40,7 @@ class Er(Method):
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     inherited_state = ("buffer",)
     remembers = "buffer"
+    replays = True
     no_shards: ClassVar[str] = ""
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
@@ -93,4 +93,4 @@ class Er(Method):
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
     def _reservoir(self, ctx: Context) -> Reservoir:
-        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

@@ -1,8 +1,9 @@
-"""Experience replay with an asymmetric loss: new images compete with the classes of their batch, old ones with all.
+"""Experience replay with an asymmetric loss: new images compete with their batch's classes alone.
 
-Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain replay the first steps on new classes push the old
-classes' logits down for every new image, and the features of old classes move with them; here new images say
-nothing of old classes.
+Replayed images compete with all classes. Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain
+replay the first steps on new classes push the old classes' logits down for every new image. The
+features of old classes move with them. Here the loss of new images leaves out the classes that are
+not in their batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from core.learn.registration import register
 
 @register
 class ErAce(Er):
-    """As `er`, but for the loss: the sum of two means, one over the batch and one over what is replayed."""
+    """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
 
     name = "er-ace"
     description = "Experience replay in which new images compete with the classes of their own batch alone."
@@ -31,7 +32,10 @@ class ErAce(Er):
     no_shards = "new images compete with the classes of their whole batch, which a slice does not have"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the batch over its own classes, and of remembered images over all classes so far."""
+        """Return the cross-entropies of new images and of replayed ones.
+
+        New images are scored over the batch's classes, replayed ones over all classes so far.
+        """
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
@@ -47,7 +51,10 @@ class ErAce(Er):
 
 
 def batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [B, C] over the classes that y, int64 [B], holds."""
+    """Return the mean cross-entropy of logits [B, C] over the classes that occur in y.
+
+    y: int64 [B].
+    """
     absent = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
     absent[y] = False
     return functional.cross_entropy(logits.masked_fill(absent, -torch.inf), y)

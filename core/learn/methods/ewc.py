@@ -1,8 +1,9 @@
-"""Elastic weight consolidation: a quadratic penalty per earlier task, in the memory of one penalty.
+"""Elastic weight consolidation: a quadratic penalty per earlier task, stored as a single penalty.
 
-(lambda / 2) Σ_k Σ_i F^k_i (θ_i - θ^k_i)², F^k the Fisher information after task k at its solution θ^k
-(Kirkpatrick et al. 2017). Stored are A = Σ_k F^k and the mean anchor m = (Σ_k F^k θ^k) / A: the gradient
-lambda · A (θ - m) equals that of the separate penalties exactly, and the value differs by a constant.
+(lambda / 2) Σ_k Σ_i F^k_i (θ_i - θ^k_i)², F^k the Fisher information after task k at its solution
+θ^k (Kirkpatrick et al. 2017). Stored are A = Σ_k F^k and the mean anchor m = (Σ_k F^k θ^k) / A: the
+gradient lambda · A (θ - m) equals that of the separate penalties exactly, and the value differs by
+a constant.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ SAMPLE_EXAMPLES = 2000
 
 
 class EwcHyper(Strict):
-    """`lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
+    """Hyper-parameters of `ewc`.
 
-    `fisher`: "exact" sums over the active classes, "sample" draws one class per example, "empirical" takes
-    the label, "predicted" the likeliest class; "auto" is exact up to 20 active classes, then sample.
-    `examples` of the training part are measured, at most all; null: 500 for exact, 2000 for the others.
+    `lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
+    `fisher`: "exact" sums over the active classes, "sample" draws one class per example,
+    "empirical" takes the label, "predicted" the likeliest class; "auto" is exact up to 20 active
+    classes, then sample. `examples`: number of training examples to measure, at most all; null: 500
+    for exact, 2000 for the others.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -43,7 +46,7 @@ class EwcHyper(Strict):
 
 @register
 class Ewc(Quadratic):
-    """A diagonal Gaussian around the solution of each task."""
+    """The method `ewc`: a diagonal Gaussian around the solution of each task."""
 
     name = "ewc"
     footprint = Footprint(copies=10.0, growing=2.0, examples=45.0, images=64)
@@ -64,7 +67,7 @@ class Ewc(Quadratic):
 
     @property
     def penalty_strength(self) -> float:
-        """lambda: the penalty is lambda / 2 · F (θ - θ*)²."""
+        """Strength lambda of the penalty lambda / 2 · F (θ - θ*)²."""
         return self.hyper.lambda_
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
@@ -90,7 +93,7 @@ class Ewc(Quadratic):
             )
 
     def _sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
-        """Kind of Fisher, number of images, and generator of its draws."""
+        """Return the kind of Fisher information, the number of images, and a generator."""
         kind = self._kind(len(ctx.network.classes_of(ctx.head_task)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
@@ -102,9 +105,15 @@ class Ewc(Quadratic):
 
 
 def merge_penalties(total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of two quadratic penalties as one: A + F, and m + F (θ - m) / (A + F).
+    """Merge two quadratic penalties into one: A + F, and m + F (θ - m) / (A + F).
 
     The anchor is θ where both importances are zero.
+
+    Args:
+        total: A, of the earlier tasks.
+        anchor: m, of the earlier tasks.
+        fresh: F, of the new task.
+        theta: θ, the present weights.
     """
     both = total + fresh
     share = torch.where(both > 0, fresh / both, 1.0)

@@ -1,8 +1,9 @@
 """Online elastic weight consolidation: one running Fisher information around the latest weights.
 
-F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task (Schwarz
-et al. 2018, Huszár 2018). gamma applies once, when a task ends, and not again in the penalty. With Kronecker
-factors in place of the diagonal it is the online structured Laplace approximation (Ritter et al. 2018).
+F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task
+(Schwarz et al. 2018, Huszár 2018). gamma applies once, when a task ends, and not again in the
+penalty. With Kronecker factors in place of the diagonal it is the online structured Laplace
+approximation (Ritter et al. 2018).
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from core.learn.registration import register
 
 
 class EwcOnlineHyper(EwcHyper):
-    """As EWC's. `gamma`: share of the earlier tasks' importance that is kept when a task ends.
+    """Hyper-parameters of `ewc-online`, in addition to those of EWC.
 
-    With gamma 1 importance grows with every task; 0.95 suits streams of more than 20 tasks. `curvature`: one
-    number per weight, or Kronecker factors per layer, which also model how weights act together, in about
-    eight times the memory ("kfac" is OSLA).
+    `gamma`: share of the earlier tasks' importance that remains when a task ends. With gamma 1
+    importance grows with every task; 0.95 suits streams of more than 20 tasks. `curvature`: one
+    number per weight, or Kronecker factors per layer, which also model how weights act together, in
+    about eight times the memory ("kfac" is OSLA).
     """
 
     gamma: Share = 1.0
@@ -37,7 +39,10 @@ class EwcOnlineHyper(EwcHyper):
 
 @register
 class EwcOnline(Ewc):
-    """A Gaussian around the last solution: diagonal, or Kronecker-factored by layer."""
+    """The method `ewc-online`: a Gaussian around the last solution.
+
+    It is diagonal, or Kronecker-factored by layer.
+    """
 
     name = "ewc-online"
     accepts = Accepts(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
@@ -57,12 +62,15 @@ class EwcOnline(Ewc):
     hyper: EwcOnlineHyper
 
     def begin_task(self, ctx: Context) -> None:
-        """Fit what is stored to a network that grew. Curvature of another kind is dropped with a warning."""
+        """Fit the stored importance to a network that grew.
+
+        Curvature of another kind is dropped with a warning.
+        """
         section = self.state[self.section]
-        kept = section.json.get("kind", "diagonal")
-        if section and kept != self.hyper.curvature:
+        stored_kind = section.json.get("kind", "diagonal")
+        if section and stored_kind != self.hyper.curvature:
             ctx.warn(
-                f"the curvature kept so far is {kept}, not {self.hyper.curvature}: earlier tasks are "
+                f"the curvature kept so far is {stored_kind}, not {self.hyper.curvature}: earlier tasks are "
                 "unprotected"
             )
             section.clear()
@@ -86,7 +94,7 @@ class EwcOnline(Ewc):
                     grad.add_(r, alpha=self.penalty_strength)
 
     def penalty(self, ctx: Context) -> float:
-        """lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
+        """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._factored:
             return super().penalty(ctx)
         importance = FactoredImportance.of(ctx, self.state[self.section])
@@ -101,11 +109,12 @@ class EwcOnline(Ewc):
             return
         tensors = self.tensors
         fresh = self._fisher(ctx, batches)
-        for name in self.stored():  # outside S too: no new importance, the old one still decays
+        # All stored parameters: those that this task did not train gain no importance, but decay.
+        for name in self.stored():
             tensors[self.key(name)] = tensors[self.key(name)] * self.hyper.gamma
         for name, value in fresh.items():
-            held = tensors.get(self.key(name))
-            tensors[self.key(name)] = value if held is None else held + value
+            previous = tensors.get(self.key(name))
+            tensors[self.key(name)] = value if previous is None else previous + value
         for name in self.stored():
             tensors[f"anchor.{name}"] = weights_now(ctx, name)
 
@@ -116,11 +125,12 @@ class EwcOnline(Ewc):
         return self.hyper.curvature != "diagonal"
 
     def _measured(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+        """Measure the Kronecker factors of the Fisher information on the task."""
         kind, limit, generator = self._sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
         with ctx.evaluation():
-            found = CurvatureEstimator(network, lambda x: self.forward(network, x, ctx.head_task), layers)
+            estimator = CurvatureEstimator(network, lambda x: self.forward(network, x, ctx.head_task), layers)
             for x, y in chunks(batches, limit):
-                found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
-        return Curvature(found.blocks())
+                estimator.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+        return Curvature(estimator.blocks())

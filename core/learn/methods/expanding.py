@@ -1,9 +1,9 @@
-"""What methods share that add an expert per task: growth, two stages, exemplars.
+"""Common base of methods that add an expert per task: growth, two stages, exemplars.
 
-Stage 1 trains the new expert and the classifier on the task's images and the exemplars; older experts run
-once, without a graph. Then the exemplars are chosen anew, with the task's classes among them. Stage 2 tunes
-the classifier alone on them, with equally many of each class. The first task trains the first expert, in one
-stage.
+Stage 1 trains the new expert and the classifier on the task's images and the exemplars; older
+experts run once, without a graph. The exemplars are then selected again, including the task's
+classes. Stage 2 tunes the classifier alone on them, with equally many of each class. The first task
+trains the first expert, in one stage.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ EXPERT, CLASSIFIER = "expert", "classifier"
 
 
 class ExpandingHyper(Strict):
-    """`exemplars`: images kept in all. `expertise` (in Python: `auxiliary`): weight of the auxiliary loss.
+    """Hyper-parameters of methods that add experts.
 
-    `tuning_epochs`: epochs of stage 2, each with as many steps as an epoch of the task.
+    `exemplars`: images stored in total. `expertise` (in Python: `auxiliary`): weight of the
+    auxiliary loss. `tuning_epochs`: epochs of stage 2, each with as many steps as an epoch of the
+    task.
     """
 
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
@@ -39,7 +41,7 @@ class ExpandingHyper(Strict):
 
 
 class Expanding(Method):
-    """Base class. Subclasses say the size of an expert and the losses."""
+    """Base class, whose subclasses define the size of an expert and the losses."""
 
     scenarios = ("class",)
     no_neutral = "every task after the first adds an expert, whatever the weights of the losses are"
@@ -56,15 +58,26 @@ class Expanding(Method):
         return 1
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Losses of stage 1 by name. x: float [B, C, S, S]. y: int64 [B], rows of the classifier."""
+        """Return the losses of stage 1 by name.
+
+        Args:
+            ctx: the training context.
+            x: float [B, C, S, S].
+            y: int64 [B], rows of the classifier.
+        """
         raise NotImplementedError
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The scalar loss of stage 2, and of `rebalance`. logits: [B, classes]. y: int64 [B]."""
+        """Return the scalar loss of stage 2, and of `rebalance`.
+
+        Args:
+            logits: [B, classes].
+            y: int64 [B].
+        """
         raise NotImplementedError
 
     def build(self, network: Network) -> Network:
-        """The growing network, which adds an expert after the first task.
+        """Return the growing network, which adds an expert after the first task.
 
         Raises DataError for an unsuitable network.
         """
@@ -77,18 +90,22 @@ class Expanding(Method):
         return network
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """Expert, then classifier; in the first task the expert alone."""
+        """Return the stages: expert, then classifier; in the first task the expert alone."""
         first = [Stage(EXPERT)]
         return first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Losses of the stage on new images and exemplars; in stage 2 on exemplars alone, if any."""
+        """Return the stage's losses on new images and exemplars.
+
+        Stage 2 uses exemplars alone, if there are any.
+        """
         exemplars = Exemplars(self.state["exemplars"])
         x, y = batch.x, batch.y
         if ctx.stage == CLASSIFIER:
             if exemplars.size:
                 x, y = exemplar_batch(ctx, exemplars)
             with torch.no_grad():
+                # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
             return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
         if (share := exemplars_for_batch(ctx, exemplars)) is not None:
@@ -103,12 +120,12 @@ class Expanding(Method):
             )
 
     def begin_stage(self, ctx: Context) -> None:
-        """Before stage 2, choose the exemplars anew."""
+        """Select the exemplars again before stage 2."""
         if ctx.stage == CLASSIFIER:
             self._choose(ctx, ctx.examples())
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """Choose the exemplars of the first task, and drop the auxiliary classifier."""
+        """Select the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
             self._choose(ctx, batches)
         as_growing(ctx).auxiliary = None
@@ -118,6 +135,7 @@ class Expanding(Method):
         Exemplars(self.state["exemplars"]).drop_tasks(tasks)
 
     def _choose(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
         exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
         exemplars.cut(share)
@@ -132,18 +150,21 @@ class Expanding(Method):
 
 
 def as_growing(ctx: Context) -> GrowingNetwork:
-    """The context's network, typed."""
+    """Return the context's network as a `GrowingNetwork`."""
     assert isinstance(ctx.network, GrowingNetwork)
     return ctx.network
 
 
 def num_old_classes(ctx: Context) -> int:
-    """How many of the network's classes do not belong to this task."""
+    """Return the number of the network's classes that do not belong to this task."""
     return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
 def auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
-    """int64 [B] for the auxiliary classifier: 0 for other tasks' classes, then 1, 2, … by row."""
+    """Return targets int64 [B] of the auxiliary classifier.
+
+    They are 0 for other tasks' classes, then 1, 2, … by row.
+    """
     places = torch.searchsorted(ctx.class_rows, y)
     inside = ctx.class_rows[places.clamp_max(ctx.class_rows.numel() - 1)] == y
     return torch.where(inside, places + 1, 0)

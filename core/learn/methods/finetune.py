@@ -1,4 +1,4 @@
-"""Plain fine-tuning. Every method at strength zero must equal it bit for bit."""
+"""Plain fine-tuning, which every method at strength zero must equal bit for bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.learn.registration import register
 
 @register
 class Finetune(Method):
-    """Cross-entropy on the new batch, nothing against forgetting."""
+    """The method `finetune`: cross-entropy on the new batch, unprotected from forgetting."""
 
     name = "finetune"
     description = "Trains on the new task only. The baseline that forgets."

@@ -1,13 +1,15 @@
-"""Gradient episodic memory: no step may raise the loss on the memory of an earlier task.
+"""Gradient episodic memory: no step may raise the loss on the stored examples of an earlier task.
 
-Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If the
-step's gradient g opposes one of them, g becomes the closest vector that opposes none (Lopez-Paz & Ranzato
-2017); else it stays as it is, bit for bit. The loss never includes stored examples. With more than 20 earlier
-tasks the oldest ones share one constraint, the mean over all of their examples.
+Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If
+the step's gradient g opposes one of them, g becomes the closest vector that opposes none (Lopez-Paz
+& Ranzato 2017); otherwise it is unchanged, bit for bit. The loss never includes stored examples.
+With more than 20 earlier tasks the oldest ones share one constraint, the mean over all of their
+examples.
 
-`memory_batch` bounds the cost of a step: g_k is then the mean over that many stored examples of task k, drawn without
-replacement and for each step again. Its expectation is the gradient on all of them, as in stochastic gradient descent;
-a single step may raise the loss on the examples that it did not draw.
+`memory_batch` bounds the cost of a step: g_k is then the mean over that many stored examples of
+task k, drawn again for each step without replacement. Its expectation is the gradient on all of
+them, as in stochastic gradient descent; a single step may raise the loss on the examples that it
+did not draw.
 """
 
 from __future__ import annotations
@@ -32,15 +34,17 @@ from core.learn.transfer import send
 
 CONSTRAINTS = 20
 _DRAWS = 6
-"""Of the job's seeds: no other part of a job draws from it."""
-GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice
+"""Key of this module's random draws among a job's seeds; no other part of a job uses it."""
+# Bytes of gradients of stored examples in memory at once; beyond that they are computed twice.
+GRADIENT_BYTES = 4 * 2**30
 
 
 class GemHyper(Strict):
-    """`memory`: examples kept of each task; 0: none.
+    """Hyper-parameters of `gem`.
 
-    `gamma`: lower bound of each earlier task's weight in a projected step. Larger values favour old tasks.
-    `memory_batch`: examples that a constraint looks at in a step; None: all.
+    `memory`: examples stored of each task; 0: none. `gamma`: lower bound of each earlier task's
+    weight in a projected step. Larger values favour old tasks. `memory_batch`: examples that a
+    constraint uses in a step; None: all.
     """
 
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 256
@@ -50,7 +54,7 @@ class GemHyper(Strict):
 
 @register
 class Gem(Method):
-    """One linear constraint on the gradient per earlier task."""
+    """The method `gem`: one linear constraint on the gradient per earlier task."""
 
     name = "gem"
     footprint = Footprint(growing=1.0, images=256)
@@ -67,11 +71,11 @@ class Gem(Method):
     hyper: GemHyper
 
     def begin_task(self, ctx: Context) -> None:
-        """Fit the memory to its share per task."""
+        """Fit the replay buffer to its share per task."""
         self._memory.begin()
 
     def project(self, ctx: Context) -> None:
-        """Project the gradient where it opposes the gradient of a memory."""
+        """Project the gradient where it opposes the gradient of an earlier task's examples."""
         memory = self._memory
         constraints = [
             self._drawn(ctx, number, memory.items(tasks))
@@ -83,6 +87,7 @@ class Gem(Method):
         t = len(constraints)
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
+        # P and q are sums over parameters, so they are computed block by block within the limit.
         blocks = _blocks(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
@@ -90,12 +95,14 @@ class Gem(Method):
                 row.copy_(memory_gradient(self, ctx, items, block))
             more_gram, more_dots = gram_and_dots(rows, step_gradient(block))
             gram, dots = gram + more_gram, dots + more_dots
+        # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
             return
         v = solve(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
             add_to_step(send(v.to(rows.dtype), rows.device) @ rows, parameters)
             return
+        # The rows did not fit in memory at once: compute the violated ones again.
         for weight, items in zip(v.tolist(), constraints, strict=True):
             if weight != 0:
                 add_to_step(weight * memory_gradient(self, ctx, items, parameters), parameters)
@@ -109,10 +116,10 @@ class Gem(Method):
         self._memory.drop_tasks(tasks)
 
     def _drawn(self, ctx: Context, number: int, items: Items) -> Items:
-        """Return the examples of constraint `number` that this step looks at.
+        """Return the examples of constraint `number` that this step uses.
 
-        The draw is a function of seed, task and step alone: a resumed run makes the same one without a generator in
-        its snapshot.
+        The draw is a function of seed, task and step alone: a resumed run repeats it without a
+        generator in its snapshot.
         """
         size, n = self.hyper.memory_batch, items.labels.shape[0]
         if size is None or size >= n:
@@ -129,19 +136,22 @@ class Gem(Method):
 
 
 def _constraints(tasks: list[int]) -> list[list[int]]:
-    """The tasks of each constraint: one task each; the oldest together where there are too many."""
+    """Return the tasks of each constraint: one each, or the oldest together above the limit."""
     spare = max(0, len(tasks) - CONSTRAINTS)
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
 def _blocks(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
-    """The parameters in runs of at most `numbers` elements each, with at least one parameter."""
+    """Group the parameters into runs of one or more, with at most `numbers` elements each.
+
+    A larger parameter is a run by itself.
+    """
     out: list[list[nn.Parameter]] = [[]]
-    held = 0
+    size = 0
     for parameter in parameters:
-        if out[-1] and held + parameter.numel() > numbers:
+        if out[-1] and size + parameter.numel() > numbers:
             out.append([])
-            held = 0
+            size = 0
         out[-1].append(parameter)
-        held += parameter.numel()
+        size += parameter.numel()
     return out

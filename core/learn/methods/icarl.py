@@ -65,6 +65,7 @@ class Icarl(Method):
     regularisers = ("distillation",)
     inherited_state = ("exemplars",)
     remembers = "exemplars"
+    replays = True
     predicts_with = ("own",)
     inference = "nearest-mean"
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.3, "clip": CLIP_FROM_RANDOM}}

@@ -1,10 +1,11 @@
 """L2-SP: weight decay towards the starting point instead of towards zero.
 
-Penalty (alpha / 2) ‖w_S - w⁰_S‖² + (beta / 2) ‖w_N‖² (Li et al. 2018, arXiv 1802.01483): w_S is what the
-starting point has too, w_N what is new. In a first task w_N is the whole head, as in the paper; later it is
-the rows of new classes alone, since decay to zero would erase rows that earlier tasks have learned. Both
-gradients are added in closed form, so an adaptive optimizer rescales them; decoupled weight decay is another
-method. Norms are sums over elements: means would be thousands of times weaker.
+Penalty (alpha / 2) ‖w_S - w⁰_S‖² + (beta / 2) ‖w_N‖² (Li et al. 2018, arXiv 1802.01483). w_S are
+weights that the starting point has too, w_N the new ones. In a first task w_N is the whole head, as
+in the paper. Later it is the rows of new classes alone, since decay to zero would erase rows that
+earlier tasks have learned. Both gradients are added in closed form, so an adaptive optimizer
+rescales them; decoupled weight decay is another method. Norms are sums over elements: means would
+be thousands of times weaker.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from core.learn.registration import register
 
 
 class L2SpHyper(Strict):
-    """`alpha` pulls towards the starting point, `beta` pulls what is new towards zero.
+    """Hyper-parameters of `l2-sp`.
 
-    `anchor`: the starting point is the version that the task starts from, or version 0. Version 0 has no
-    head, so all of the head counts as new and `beta` pulls the rows of old classes too. `tensors`: "weights"
+    `alpha` pulls towards the starting point, `beta` pulls new weights towards zero. `anchor`: the
+    starting point is the version that the task starts from, or version 0. Version 0 has no head, so
+    all of the head counts as new and `beta` pulls the rows of old classes too. `tensors`: "weights"
     leaves out parameters of one dimension, which are biases and norms.
     """
 
@@ -37,7 +39,7 @@ class L2SpHyper(Strict):
 
 @register
 class L2Sp(Method):
-    """A spherical Gaussian around the starting point."""
+    """The method `l2-sp`: a spherical Gaussian around the starting point."""
 
     name = "l2-sp"
     footprint = Footprint(copies=8.0)
@@ -53,10 +55,11 @@ class L2Sp(Method):
     hyper: L2SpHyper
 
     def penalty_grads(self, ctx: Context) -> None:
-        """Add alpha (w_S - w⁰_S) and beta w_N."""
+        """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._anchors(ctx)
         grads = {name: p.grad for name, p in self._pulled(ctx).items() if p.grad is not None}
         values = {name: ctx.trainable[name].detach() for name in grads}
+        # Both dicts have the same names in the same order, so that the lists correspond.
         shared_grads, new_grads = _split(grads, anchors)
         shared, new = _split(values, anchors)
         if self.hyper.alpha > 0 and shared:
@@ -66,7 +69,7 @@ class L2Sp(Method):
             torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
 
     def penalty(self, ctx: Context) -> float:
-        """alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
+        """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
         anchors = self._anchors(ctx)
         values = {name: p.detach() for name, p in self._pulled(ctx).items()}
         shared, new = _split(values, anchors)
@@ -76,12 +79,15 @@ class L2Sp(Method):
         return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
 
     def _pulled(self, ctx: Context) -> dict[str, nn.Parameter]:
-        """The parameters of S that the penalty is about."""
+        """Return the trainable parameters that the penalty covers."""
         whole = self.hyper.tensors == "all"
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
     def _anchors(self, ctx: Context) -> dict[str, Tensor]:
-        """The starting point of S on the device; of each parameter the rows that existed."""
+        """Return the trainable parameters' starting point, on the device.
+
+        Each covers the rows that existed then.
+        """
         if "anchors" not in ctx.cache:
             weights = ctx.weights_at(self.hyper.anchor)
             ctx.cache["anchors"] = {
@@ -94,7 +100,7 @@ class L2Sp(Method):
 
 
 def _split(tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Views of the rows that have an anchor, and of those that have none."""
+    """Return views of the rows that have an anchor, and of those that have none."""
     old = {name: len(anchors[name]) if name in anchors else 0 for name in tensors}
     shared = [t[: old[name]] for name, t in tensors.items() if old[name]]
     new = [t[old[name] :] for name, t in tensors.items() if old[name] < len(t)]

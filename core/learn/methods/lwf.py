@@ -1,13 +1,15 @@
 """Learning without forgetting: the old network's outputs for the new images are a second target.
 
-L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network as it was
-when the task began and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is
-one such term per old head, else one over the outputs that existed before. Old data is neither kept nor seen.
+L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network
+at the start of the task and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per
+task there is one such term per old head, else one over the outputs that existed before. Old data is
+neither stored nor used.
 
-With `weight` "by-classes" the two losses are weighted by what they speak for, L = n/(o + n) · CE +
-o/(o + n) · lambda_o · (…), o old classes and n classes of the task: 1/t and 1 - 1/t where every task brings as
-many new ones, as in van de Ven and Tolias 2019 (arXiv 1904.07734). As there, q' is then taken over all
-classes, and p' is 0 for new ones; they also multiply by T², which `lambda_o` can do here.
+With `weight` "by-classes" the two losses are weighted by the classes that they cover, L = n/(o + n)
+· CE + o/(o + n) · lambda_o · (…), o old classes and n classes of the task. The weights are 1/t and
+1 - 1/t where every task brings as many new classes, as in van de Ven and Tolias 2019 (arXiv
+1904.07734). As there, q' is then taken over all classes, and p' is 0 for new ones. They also
+multiply by T², which `lambda_o` can do here.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ WARM_UP = "warm-up"
 
 
 class LwfHyper(Strict):
-    """`lambda_o` weighs the distillation. `temperature` divides the logits of both networks.
+    """Hyper-parameters of `lwf`.
 
-    `weight` "by-classes": the new loss and the distillation weigh by the task's classes and the old ones, and
-    the distillation speaks for all classes; "constant": 1 and 1. Without effect with a head per task.
-    `warmup_epochs`: epochs before the recipe's, with their own optimizer, in which only new rows of the head
-    learn; the whole head where a task brings no new class.
+    `lambda_o` weighs the distillation. `temperature` divides the logits of both networks. `weight`:
+    "by-classes": the new loss and the distillation weigh by the task's classes and the old ones,
+    and the distillation covers all classes; "constant": 1 and 1. No effect with a head per task.
+    `warmup_epochs`: epochs before the recipe's, with their own optimizer, in which only new rows of
+    the head learn; the whole head where a task brings no new class.
     """
 
     lambda_o: NotNegative = 1.0
@@ -47,7 +50,7 @@ class LwfHyper(Strict):
 
 @register
 class Lwf(Method):
-    """Distils the previous version on the new images."""
+    """The method `lwf`, which distils the previous version on the new images."""
 
     name = "lwf"
     footprint = Footprint(copies=8.0, batches=1.5)
@@ -66,12 +69,12 @@ class Lwf(Method):
     hyper: LwfHyper
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """The warm-up, if asked for, then the recipe's epochs."""
+        """Return the warm-up, if there is one, then the recipe's epochs."""
         warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
         return [*warm_up, Stage()]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy, and after the first task the weighted distillation."""
+        """Return the cross-entropy, and after the first task the weighted distillation."""
         if ctx.first or self.hyper.lambda_o == 0:
             return super().loss_terms(ctx, batch)
         network, old = ctx.network, teacher(ctx)
@@ -99,9 +102,13 @@ class Lwf(Method):
     def _by_classes(
         self, ctx: Context, batch: Batch, logits: Tensor, target: Tensor, rows: int
     ) -> dict[str, Tensor]:
-        """Both losses with the weights of their classes; the teacher gives rows from `rows` on nothing."""
+        """Return both losses weighted by their classes.
+
+        The teacher gives classes from row `rows` on a probability of zero.
+        """
         share = len(ctx.classes) / (rows + len(ctx.classes))
         target = target.clone()
+        # Minus infinity gives new classes a probability of zero.
         target[:, rows:] = -math.inf
         return {
             "task": share * ctx.cross_entropy(logits, batch.y),
@@ -109,12 +116,12 @@ class Lwf(Method):
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
-        """In the warm-up, put old rows of the head back."""
+        """Restore the old rows of the head, in the warm-up only."""
         if ctx.stage != WARM_UP or ctx.first:
             return
         old = {name: (num_old_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()}
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
-            return  # nothing is new: the whole head warms up
+            return  # no new rows: the whole head warms up
         for name, (rows, parameter) in old.items():
             parameter[:rows].copy_(teacher(ctx).get_parameter(name)[:rows])
 
@@ -127,9 +134,14 @@ class Lwf(Method):
 
 
 def distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
-    """Mean over the batch of the cross-entropy between softened outputs; gradient (q' - p') / (T · B).
+    """Return the mean over the batch of the cross-entropy between softened outputs.
 
-    logits, target: [B, C] over the same classes. No gradient flows into `target`.
+    Its gradient is (q' - p') / (T · B). No gradient flows into `target`.
+
+    Args:
+        logits: [B, C].
+        target: [B, C] over the same classes.
+        temperature: T.
     """
     targets = (target / temperature).softmax(1)
     return functional.cross_entropy(logits / temperature, targets)

@@ -1,8 +1,9 @@
 """Memory aware synapses: the importance of a weight is the sensitivity of the outputs to it.
 
-Omega += mean over examples of |∂ ‖z(x)‖² / ∂θ|, z the logits, at the end of each task; labels are not used.
-Penalty lambda Σ Omega (θ - θ*)², without 1/2 (Aljundi et al. 2018), θ* the weights after the latest task. The
-absolute value is taken per example: in a batch's mean gradient examples cancel.
+Omega += mean over examples of |∂ ‖z(x)‖² / ∂θ|, z the logits, at the end of each task; labels are
+not used. Penalty lambda Σ Omega (θ - θ*)², without 1/2 (Aljundi et al. 2018), θ* the weights after
+the latest task. The absolute value is taken per example: in a batch's mean gradient examples
+cancel.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from core.learn.registration import register
 
 
 class MasHyper(Strict):
-    """`lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
+    """Hyper-parameters of `mas`. `lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -31,7 +32,7 @@ class MasHyper(Strict):
 
 @register
 class Mas(Quadratic):
-    """Sensitivity of the squared norm of the logits."""
+    """The method `mas`: importance by the sensitivity of the squared norm of the logits."""
 
     name = "mas"
     footprint = Footprint(copies=10.0, examples=45.0, images=64)
@@ -54,13 +55,13 @@ class Mas(Quadratic):
 
     @property
     def penalty_strength(self) -> float:
-        """2 lambda: the penalty has no factor 1/2."""
+        """Strength 2 lambda, since the penalty has no factor 1/2."""
         return 2 * self.hyper.lambda_
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the sensitivity measured on the task, and move the anchor to the present weights."""
         tensors = self.tensors
-        found = PerSampleGradients(
+        gradients = PerSampleGradients(
             ctx.network,
             lambda x: self.forward(ctx.network, x, ctx.head_task),
             list(ctx.trainable),
@@ -68,8 +69,9 @@ class Mas(Quadratic):
         )
         with ctx.evaluation():
             for x, _ in chunks(batches):
-                found.add(x, lambda logits: [2 * logits])
-        for name, fresh in found.mean().items():
-            held = tensors.get(self.key(name))
-            tensors[self.key(name)] = fresh if held is None else held + fresh
+                # The gradient of ‖z‖² by z is 2 z.
+                gradients.add(x, lambda logits: [2 * logits])
+        for name, fresh in gradients.mean().items():
+            previous = tensors.get(self.key(name))
+            tensors[self.key(name)] = fresh if previous is None else previous + fresh
             tensors[f"anchor.{name}"] = weights_now(ctx, name)

@@ -1,15 +1,15 @@
 """A quadratic penalty on the displacement of each weight, by its importance to earlier tasks.
 
 Penalty (penalty_strength / 2) Σ importance (θ - anchor)²; its gradient is added in closed form. New
-parameters and rows have importance 0 until the end of their first task. Methods differ in how they measure
-importance.
+parameters and rows have importance 0 until the end of their first task. Methods differ in how they
+measure importance.
 
-With SGD a weight takes smaller steps where its penalty is steeper than 1 / r. r = lr / (1 - momentum) is the
-rate at which a steady gradient moves the weight. There its whole gradient, the loss's included, is scaled by
-1 / (r · penalty_strength · importance), as if its rate were lowered to that. Without this, weights would
-swing through their anchors into steep parts of the loss and diverge, although each step alone is short
-enough. The stored values and the weights at which loss and penalty balance stay the same. Adam bounds its
-steps itself.
+With SGD a weight takes smaller steps where its penalty is steeper than 1 / r. r = lr / (1 -
+momentum) is the rate at which a steady gradient moves the weight. There its whole gradient, the
+loss's included, is scaled by 1 / (r · penalty_strength · importance), as if its rate were lowered
+to that. Without this, weights would swing through their anchors into steep parts of the loss and
+diverge, although each step alone is short enough. The stored values and the weights at which loss
+and penalty balance stay the same. Adam bounds its steps itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ LARGEST = torch.finfo(torch.float32).max
 
 
 class Quadratic(Method):
-    """Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
+    """Base class of methods with a quadratic penalty by importance.
 
+    Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
     Subclasses measure importance at the end of a task and define `penalty_strength`.
     """
 
@@ -50,16 +51,16 @@ class Quadratic(Method):
         return self.state[self.section].tensors
 
     def key(self, name: str) -> str:
-        """The key of a parameter's importance."""
+        """Return the key of a parameter's importance."""
         return f"{self.importance}.{name}"
 
     def stored(self) -> list[str]:
-        """Names of the parameters that have an importance."""
+        """Return the names of the parameters that have an importance."""
         prefix = self.key("")
         return [key.removeprefix(prefix) for key in self.tensors if key.startswith(prefix)]
 
     def begin_task(self, ctx: Context) -> None:
-        """Fit what is stored to a network that grew.
+        """Fit the stored importance to a network that grew.
 
         Raises ValueError for a parameter that the network lacks.
         """
@@ -73,7 +74,7 @@ class Quadratic(Method):
         self._warn_of_limits(ctx)
 
     def penalty_grads(self, ctx: Context) -> None:
-        """Add penalty_strength · importance (θ - anchor), then scale gradients that are too steep."""
+        """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
         names = [n for n in self._penalised(ctx) if ctx.trainable[n].grad is not None]
         if not names:
             return
@@ -88,7 +89,7 @@ class Quadratic(Method):
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
 
     def penalty(self, ctx: Context) -> float:
-        """penalty_strength / 2 Σ importance (θ - anchor)² over the parameters of S."""
+        """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
         total = 0.0
         for name in self._penalised(ctx):
             delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
@@ -96,23 +97,28 @@ class Quadratic(Method):
         return self.penalty_strength / 2 * total
 
     def _penalised(self, ctx: Context) -> list[str]:
-        """Parameters of S with an importance; [] at strength 0."""
+        """Return the trainable parameters with an importance; an empty list at strength 0."""
         return [n for n in ctx.trainable if self.key(n) in self.tensors] if self.penalty_strength > 0 else []
 
     def _importance_limit(self, ctx: Context, name: str) -> float:
-        """The importance up to which a parameter keeps its rate: r · penalty_strength · importance = 1."""
+        """Return the largest importance with which a parameter keeps its full rate.
+
+        There r · penalty_strength · importance = 1. Infinity means that there is no limit.
+        """
         optimizer = ctx.recipe.optimizer
         if optimizer.name != "sgd":
             return math.inf
         rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
+            # Dampening scales each gradient as it enters the momentum buffer.
             rate *= 1 - optimizer.dampening
-        # A limit that float32 cannot hold is no limit.
+        # A limit too large for float32 is no limit.
         steepness = rate * self.penalty_strength
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
     def _gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
-        """min(1, limit / importance) of the parameters with an element beyond its limit."""
+        """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
+        # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
             ctx.cache["scales"] = {
                 name: (limit / value).clamp_max(1)
@@ -124,6 +130,7 @@ class Quadratic(Method):
         return scales
 
     def _warn_of_limits(self, ctx: Context) -> None:
+        """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
         scales = self._gradient_scales(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
@@ -136,7 +143,7 @@ class Quadratic(Method):
 
 
 def chunks(batches: Iterable[Batch], limit: float = math.inf) -> Iterable[tuple[Tensor, Tensor]]:
-    """(x, y) of at most CHUNK examples each, up to `limit` examples in all."""
+    """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
     left = limit
     for batch in batches:
         for start in range(0, batch.y.shape[0], CHUNK):
@@ -149,12 +156,15 @@ def chunks(batches: Iterable[Batch], limit: float = math.inf) -> Iterable[tuple[
 
 
 def weights_now(ctx: Context, name: str) -> Tensor:
-    """A copy of a parameter's values, in its memory layout."""
+    """Return a copy of a parameter's values, in its memory layout."""
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 
 
 def _grown(old: Tensor, fresh: Tensor, name: str) -> Tensor:
-    """`old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks."""
+    """Return `old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks.
+
+    Raises ValueError for shapes that do not fit.
+    """
     if old.dim() != fresh.dim() or old.shape[1:] != fresh.shape[1:] or old.shape[0] > fresh.shape[0]:
         raise ValueError(f"the stored importance of {name} has shape {tuple(old.shape)}")
     fresh[: old.shape[0]] = old

@@ -1,4 +1,4 @@
-"""All methods: each registers itself when its file is imported, and has its line here."""
+"""List of all methods, each of which registers itself when its file is imported here."""
 
 from core.learn.methods import (  # noqa: F401
     a_gem,

@@ -1,10 +1,10 @@
-"""Synaptic intelligence: importance is how much a weight's movement lowered the loss, measured in training.
+"""Synaptic intelligence: the importance of a weight is the loss reduction along its training path.
 
-Each step: omega -= g · Δθ, g the gradient of the task's loss alone (before penalties, projection and
-clipping), Δθ the whole movement of the weight (momentum, Adam, clipping, OLOR). End of a task: Omega ←
-relu(Omega + omega / (d² + xi)), d the whole displacement; omega is dropped. Penalty c Σ Omega (θ - θ*)²,
-without 1/2 (Zenke et al. 2017). A step costs three passes over the weights; the end of a task needs no pass
-over the data.
+Each step: omega -= g · Δθ, g the gradient of the task's loss alone (before penalties, projection
+and clipping), Δθ the whole movement of the weight (momentum, Adam, clipping, OLOR). End of a task:
+Omega ← relu(Omega + omega / (d² + xi)), d the whole displacement; omega is dropped. Penalty c Σ
+Omega (θ - θ*)², without 1/2 (Zenke et al. 2017). A step costs three passes over the weights; the
+end of a task needs no pass over the data.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from core.learn.registration import register
 
 
 class SiHyper(Strict):
-    """`c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved.
+    """Hyper-parameters of `si`.
 
-    On Split-MNIST a weight moves by about 0.01 in a task, d² 1e-4: a `xi` of 0.1 outweighs that, and the
-    penalty does nothing.
+    `c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved. On
+    Split-MNIST a weight moves by about 0.01 in a task, d² 1e-4: a `xi` of 0.1 outweighs that, and
+    the penalty has no effect.
     """
 
     c: Strength = 0.1
@@ -35,7 +36,7 @@ class SiHyper(Strict):
 
 @register
 class Si(Quadratic):
-    """The path integral of the task's gradient."""
+    """The method `si`: importance by the path integral of the task's gradient."""
 
     name = "si"
     footprint = Footprint(copies=12.0)
@@ -57,31 +58,33 @@ class Si(Quadratic):
 
     @property
     def penalty_strength(self) -> float:
-        """2 c: the penalty has no factor 1/2."""
+        """Strength 2 c, since the penalty has no factor 1/2."""
         return 2 * self.hyper.c
 
     def begin_task(self, ctx: Context) -> None:
-        """As `Quadratic`; start the path integral of every parameter in S at 0."""
+        """Begin as in `Quadratic`; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
             now = weights_now(ctx, name)
             self.tensors.setdefault(self.key(name), torch.zeros_like(now))
-            self.tensors.setdefault(f"anchor.{name}", now)  # also where the task's path starts
+            self.tensors.setdefault(f"anchor.{name}", now)  # also the start of the task's path
             self.tensors[f"path.{name}"] = torch.zeros_like(now)
 
     def penalty_grads(self, ctx: Context) -> None:
         """Record gradients and weights for the path integral, then add the penalty's gradient."""
         moving = {name: p for name, p in ctx.trainable.items() if p.grad is not None}
         ctx.scratch["moving"] = list(moving)
+        # Before penalties, projection and clipping change them: the path integral is of the task's
+        # loss.
         ctx.scratch["gradients"] = [p.grad.clone() for p in moving.values() if p.grad is not None]
         ctx.scratch["before"] = [p.detach().clone() for p in moving.values()]
         super().penalty_grads(ctx)
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
-        """Add - g · Δθ of the step to the path integral."""
+        """Add -g · Δθ of the step to the path integral."""
         names = ctx.scratch["moving"]
         if names:
-            back = ctx.scratch["before"]  # becomes minus what the step moved
+            back = ctx.scratch["before"]  # becomes minus the step's movement
             torch._foreach_sub_(back, [ctx.trainable[name].detach() for name in names])
             paths = [self.tensors[f"path.{name}"] for name in names]
             torch._foreach_addcmul_(paths, ctx.scratch["gradients"], back)

@@ -1,16 +1,15 @@
-"""Slow learner with classifier alignment: the backbone moves slowly, and the head is trained on remembered
-Gaussians.
+"""Slow learner with classifier alignment (SLCA), with a head trained on Gaussians of features.
 
-Zhang et al. 2023 (arXiv 2303.05118). Of a pretrained backbone a small learning rate keeps the features nearly
-where they are, while the head learns at the full rate, on the classes of its batch alone (`train_ce` masked).
-What is left is that heads of different tasks were never compared. So each class is remembered as a Gaussian
-N(μ_c, Σ_c) of its features, and after a task the head alone is trained on as many draws of every class, with
-logits of length one over a temperature:
+Zhang et al. 2023 (arXiv 2303.05118). A small learning rate keeps a pretrained backbone's features
+nearly where they are. The head learns at the full rate, on the classes of its batch alone
+(`train_ce` masked). That leaves the heads of different tasks uncompared. So each class is
+remembered as a Gaussian N(μ_c, Σ_c) of its features. After a task the head alone is trained on as
+many draws of every class, with logits of length one over a temperature:
 
     L = −log( exp(l_y / (τ ‖l‖)) / Σ_c exp(l_c / (τ ‖l‖)) )
 
-No image is kept. A first task from random weights moves its backbone at the full rate: there is nothing to
-keep yet.
+No image is stored. A first task from random weights trains its backbone at the full rate: there is
+nothing to preserve yet.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from core.learn.registration import register
 
 ALIGN = "align"
 DRAWS = "draws"
-_DRAWN = 1  # tells its seeds from those of the epochs' tables
+_DRAWN = 1  # separates its seeds from those of the epochs' tables
 SHORTEST = 1e-7
-"""Length below which logits are not made longer: rows of zeros have none."""
+"""Length below which logits are not scaled up: rows of zeros have none."""
 
 
 class SlcaHyper(Strict):
-    """`backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: what is kept of
-    a class.
+    """Hyper-parameters of `slca`.
 
-    `align_epochs`: passes over the draws after a task, `draws` of each class in each; `temperature`: τ of
-    their loss.
+    `backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: the form
+    of covariance that is stored of a class. `align_epochs`: passes over the draws after a task,
+    `draws` of each class in each; `temperature`: τ of their loss.
     """
 
     backbone_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -55,9 +54,9 @@ class SlcaHyper(Strict):
 
 @register
 class Slca(Method):
-    """Two stages from the second task on: the network, then the head.
+    """The method `slca`, with two stages from the second task on: the network, then the head.
 
-    Classes without a Gaussian (another method learned them) are not among those that alignment compares.
+    Alignment leaves out classes without a Gaussian, which another method learned.
     """
 
     name = "slca"
@@ -74,27 +73,28 @@ class Slca(Method):
     hyper: SlcaHyper
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """Slow learning, then alignment; of a first task nothing is to be aligned."""
+        """Return slow learning, then alignment; a first task has nothing to align."""
         untrained = ctx.first and not ctx.network.pretrained
         slow = Stage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
         return [slow] if ctx.first else [slow, Stage(ALIGN, self.hyper.align_epochs, depth=1)]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the images; in the second stage that of this batch's share of the epoch's draws."""
+        """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
         if ctx.stage != ALIGN:
             return super().loss_terms(ctx, batch)
-        features, labels, known = self._draws(ctx)
+        features, labels, present = self._draws(ctx)
         n = len(labels)
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
-        logits = ctx.network.logits(features[part]).float()[:, known]
-        y = torch.searchsorted(known, labels[part])
+        logits = ctx.network.logits(features[part]).float()[:, present]
+        # Rows of the head become columns of the classes with a Gaussian.
+        y = torch.searchsorted(present, labels[part])
         return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: Context) -> None:
         """Warn where validation would choose a state from before the head is aligned.
 
         Raises:
-            DataError: the network has more features than covariances are kept of.
+            DataError: the network has more features than a stored covariance may have.
         """
         width = ctx.network.backbone.width
         if width > WIDEST:
@@ -109,30 +109,30 @@ class Slca(Method):
             )
 
     def begin_stage(self, ctx: Context) -> None:
-        """Before the head is aligned: the Gaussians of the new classes."""
+        """Store the Gaussians of the new classes before the head is aligned."""
         if ctx.stage == ALIGN:
             self._remember(ctx)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """The Gaussians of the new classes, where the last stage did not leave them as they are now."""
-        if ctx.first or ctx.recipe.validation:  # otherwise they are of these features already
+        """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
+        if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
             self._remember(ctx)
 
     def _remember(self, ctx: Context) -> None:
-        """The Gaussians of the task's classes, in one pass over its images."""
-        found, labels = [], []
+        """Store the Gaussians of the task's classes, in one pass over its images."""
+        features, labels = [], []
         with ctx.evaluation(), torch.no_grad():
             for batch in ctx.in_order():
-                found.append(ctx.network.features(batch.x).float())
+                features.append(ctx.network.features(batch.x).float())
                 labels.append(batch.y)
         gaussians = Gaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
-        gaussians.put(ctx.task, torch.cat(found), torch.cat(labels), rows, self.hyper.covariance)
+        gaussians.put(ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance)
 
     def _draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """All draws of this epoch, shuffled, their labels, and the labels that there are, ascending.
+        """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
 
-        A function of seed, task and epoch, so that a run can go on within it.
+        The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
         """
         if ctx.cache.get(DRAWS, (None,))[0] != ctx.epoch:
             generator = torch.Generator().manual_seed(
@@ -140,13 +140,16 @@ class Slca(Method):
             )
             features, labels = Gaussians(self.state["own"]).draw(self.hyper.draws, generator)
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
-            known = labels.unique()  # type: ignore[no-untyped-call]
-            ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], known)
-        _, features, labels, known = ctx.cache[DRAWS]
-        return features, labels, known
+            present = labels.unique()  # type: ignore[no-untyped-call]
+            ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], present)
+        _, features, labels, present = ctx.cache[DRAWS]
+        return features, labels, present
 
 
 def aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
-    """Mean cross-entropy of logits [B, C] at length one, over a temperature; y int64 [B]."""
+    """Return the mean cross-entropy of logits [B, C] at length one over a temperature.
+
+    y: int64 [B].
+    """
     length = logits.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
     return functional.cross_entropy(logits / (temperature * length), y)

@@ -1,8 +1,8 @@
-"""Visual prompt tuning: a frozen vision transformer learns through a few tokens beside the patches.
+"""Visual prompt tuning: a frozen vision transformer learns through a few extra tokens.
 
-Jia et al. 2022, arXiv 2203.12119. Prompts and heads move, the backbone never does, so depth is always 1. With
-`per_task` each task has its own prompts and head, so the predictions of earlier tasks cannot change. Version
-0 has no prompts and is measured without them.
+Jia et al. 2022, arXiv 2203.12119. Prompts and heads are trained, the backbone never is, so depth is
+always 1. With `per_task` each task has its own prompts and head, so the predictions of earlier
+tasks cannot change. Version 0 has no prompts and is measured without them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from core.learn.registration import register
 
 
 class VptHyper(Strict):
-    """`prompts`: tokens per block, 0 is a linear probe.
+    """Hyper-parameters of `vpt`, all fixed with a model's first task.
 
-    `deep`: before every block, else before the first only. `per_task`: a prompt set for each task (task
-    scenario). All three are fixed with a model's first task.
+    `prompts`: tokens per block, 0 is a linear probe. `deep`: before every block, else before the
+    first only. `per_task`: a prompt set for each task (task scenario).
     """
 
     prompts: Annotated[int, Field(ge=0, le=1000)] = 10
@@ -34,7 +34,7 @@ class VptHyper(Strict):
 
 @register
 class Vpt(Method):
-    """Cross-entropy on the new batch, through prompts and heads alone."""
+    """The method `vpt`: cross-entropy on the new batch, through prompts and heads alone."""
 
     name = "vpt"
     description = (
@@ -54,12 +54,15 @@ class Vpt(Method):
     hyper: VptHyper
 
     def build(self, network: Network) -> Network:
-        """The prompted network. Raises DataError when the model has prompts of another number or kind."""
+        """Return the network with prompts.
+
+        Raises DataError when the model has prompts of another number or kind.
+        """
         hyper = self.hyper
         if not isinstance(network, PromptedNetwork):
             return PromptedNetwork(network, hyper.prompts, hyper.deep, () if hyper.per_task else None)
-        asked = (hyper.prompts, hyper.deep, hyper.per_task)
-        if (network.tokens, network.deep, network.per_task) != asked:
+        requested = (hyper.prompts, hyper.deep, hyper.per_task)
+        if (network.tokens, network.deep, network.per_task) != requested:
             raise DataError(
                 f"the model has {network.tokens} prompts (deep: {network.deep}, per task: "
                 f"{network.per_task}), fixed with its first task: the recipe must ask for the same"

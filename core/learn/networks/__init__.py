@@ -1,9 +1,10 @@
 """Architectures by name, and networks built from them.
 
-An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. A frozen pydantic model checks its
-other fields, and the catalogue publishes its JSON Schema. A backbone is made on the meta device, where
-constructors draw nothing, then filled from a given generator. So its first weights are a pure function of
-(architecture, image, seed), and the global generator is neither used nor moved.
+An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. A frozen pydantic model
+checks its other fields, and the catalogue publishes its JSON Schema. A backbone is made on the meta
+device, where constructors draw nothing, then filled from a given generator. So its first weights
+are a pure function of (architecture, image, seed), and the global generator is neither used nor
+advanced.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ __all__ = [
     "parse",
 ]
 
-_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # safetensors' names
+_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
 
 
 def architectures() -> dict[str, ArchitectureInfo]:
-    """Every architecture by name."""
+    """Return every architecture by name."""
     return dict(ARCHITECTURES)
 
 
 def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
-    """The registered architecture and its checked hyper-parameters.
+    """Return the registered architecture and its validated hyper-parameters.
 
     Raises ValueError for an unknown name or field.
     """
@@ -59,9 +60,10 @@ def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]
 
 
 def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator) -> Backbone:
-    """A backbone on the CPU in float32, filled from the CPU generator, which moves on.
+    """Build a backbone on the CPU in float32, filled from the CPU generator, which advances.
 
-    Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot take.
+    Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
+    take.
     """
     info, _ = parse(architecture)
     backbone = _empty_backbone(architecture, image)
@@ -79,30 +81,36 @@ def build_network(
     heads: HeadSpec | None = None,
     seed: int = 0,
 ) -> Network:
-    """A network with first weights from `seed` and heads of zeros. Raises ValueError as `build_backbone`."""
+    """Build a network with first weights from `seed` and heads of zeros.
+
+    Raises ValueError as `build_backbone` does.
+    """
     return Network(build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads)
 
 
 def empty_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
-    """A network whose backbone is uninitialised memory, for a strict load right after."""
+    """Build a network whose backbone is uninitialised memory, for a strict load right after."""
     return Network(_empty_backbone(architecture, image), scenario, heads)
 
 
 def expected_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name → (safetensors dtype, shape) of a backbone's state dict, without allocating it."""
+    """Return name → (safetensors dtype, shape) of a backbone's state dict.
+
+    Nothing is allocated.
+    """
     state = meta_backbone(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
 def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
-    """What an uploaded base must hold, as JSON.
+    """Return the required content of an uploaded base, as JSON.
 
-    `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name prefixes that
-    may be present (the reference's classifier).
+    `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
+    prefixes that may be present (the reference's classifier).
     """
     backbone = meta_backbone(architecture, image)
     tensors = expected_tensors(architecture, image)
@@ -114,18 +122,20 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> Expected
 
 
 def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """A backbone on the meta device: names, shapes and stages without memory.
+    """Build a backbone on the meta device: names, shapes and stages without memory.
 
-    Raises ValueError as `build_backbone`.
+    Raises ValueError as `build_backbone` does.
     """
     info, hyper = parse(architecture)
     if image.size < info.min_size:
         raise ValueError(f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}")
+    # Constructors draw from the global generator, which must not advance.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return info.build(hyper, image)
 
 
 def _empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """Build a backbone of uninitialised memory on the CPU."""
     backbone = meta_backbone(architecture, image)
     backbone.to_empty(device="cpu")
     return backbone

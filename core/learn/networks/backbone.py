@@ -1,8 +1,9 @@
-"""What every backbone is: images in, feature vectors out, and a list of layers in which depth is counted.
+"""Base of all backbones: images in, feature vectors out, and a list of layers that defines depth.
 
-A backbone names its tensors as its reference implementation does (torchvision's names for torchvision's
-families), so that checkpoints load without renaming. Layers are name prefixes in forward order; stages are
-runs of layers. A stage is the unit of depth (how much may move) and of storage (one part).
+A backbone names its tensors as its reference implementation does (torchvision's names for
+torchvision's families), so that checkpoints load without renaming. Layers are name prefixes in
+forward order; stages are runs of layers. A stage is the unit of depth (the number of stages that
+are trained) and of storage (one part).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from core.protocol.answers.architecture import ImageOut
 
 Layer = tuple[str, ...]
-SMALL_IMAGE = 64  # pixels a side, up to which stems and patches are small
+SMALL_IMAGE = 64  # largest image, in pixels a side, with small stems and patches
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,19 @@ class ImageSpec:
 
     @staticmethod
     def of(value: ImageSpec | ImageOut) -> ImageSpec:
-        """From the `image` field of a model or manifest; an ImageSpec is returned as it is."""
+        """Convert the `image` field of a model or manifest; return an ImageSpec unchanged."""
         return (
             value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))
         )
 
 
 class Backbone(nn.Module):
-    """Base class. `forward` maps normalised float [B, channels, size, size] to features [B, width].
+    """Base class, whose `forward` maps normalised float [B, channels, size, size] to [B, width].
 
-    `stage_prefixes[i]` holds the name prefixes of stage i, input side first; `layer_prefixes` the same per block
-    (the layer index of OLOR, from 0 to n). Networks of timm have children called `stages` and `layers`, which
-    must be found by these names. `ignored`: prefixes of a reference checkpoint that are not part of the
-    backbone, its classifier.
+    `stage_prefixes[i]` holds the name prefixes of stage i, input side first; `layer_prefixes` the
+    same per block (the layer index of OLOR, from 0 to n). They are not called `stages` and
+    `layers`, which are names of children of timm's networks. `ignored`: prefixes of a reference
+    checkpoint that are not part of the backbone, its classifier.
     """
 
     width: int
@@ -71,14 +72,14 @@ class Backbone(nn.Module):
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def stage_names(self, stage: int) -> list[str]:
-        """The state-dict names of one stage, in state-dict order."""
+        """Return the state-dict names of one stage, in state-dict order."""
         return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
 
     def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
         """Allocate all tensors on a device, uninitialised, in their shapes, strides and types.
 
-        As torch's, which copies the form of a tensor on the meta device by a function that imports sympy: that costs
-        each process of a job half a second.
+        Replaces torch's method, which copies the form of a tensor on the meta device by a function
+        that imports sympy. That import costs each process of a job half a second.
         """
 
         def allocate(tensor: Tensor) -> Tensor:
@@ -88,21 +89,23 @@ class Backbone(nn.Module):
         return self
 
     def draw(self, generator: torch.Generator) -> None:
-        """Fill with first weights, in families that have no rule for each module (`networks.init`)."""
+        """Fill with first weights, in families without a rule for each module (`networks.init`)."""
         raise NotImplementedError
 
     def load_base(self, tensors: dict[str, Tensor]) -> None:
-        """Copy an uploaded base (a backbone's state dict by the reference's names) into this backbone.
+        """Copy an uploaded base into this backbone: a state dict by the reference's names.
 
-        The reference's classifier (`ignored`) is skipped. BatchNorm's batch counters may be missing, as in
-        old checkpoints. Raises ValueError that names any other missing or extra tensor, or one of a wrong
-        shape or dtype.
+        The reference's classifier (`ignored`) is skipped. BatchNorm's batch counters may be
+        missing, as in old checkpoints. Raises ValueError that names any other missing or extra
+        tensor, or one of a wrong shape or dtype.
         """
-        own = self.state_dict()
-        extra = [name for name in tensors if name not in own and not name.startswith(self.ignored or ("\0",))]
+        targets = self.state_dict()
+        extra = [
+            name for name in tensors if name not in targets and not name.startswith(self.ignored or ("\0",))
+        ]
         if extra:
             raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
-        for name, target in own.items():
+        for name, target in targets.items():
             if name in tensors:
                 copy_checked(name, target, tensors[name])
             elif is_counter(name):
@@ -113,32 +116,35 @@ class Backbone(nn.Module):
 
 
 def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
-    """Up to `count` runs of near-equal length.
+    """Split layers into up to `count` runs of near-equal length.
 
     Where the length does not divide evenly, earlier runs are longer.
     """
     count = min(count, len(layers))
     length, longer = divmod(len(layers), count)
-    found, start = [], 0
+    runs, start = [], 0
     for i in range(count):
         end = start + length + (i < longer)
-        found.append(layers[start:end])
+        runs.append(layers[start:end])
         start = end
-    return found
+    return runs
 
 
 def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
-    """Whether a state-dict name equals one of the prefixes or lies below one."""
+    """Return true if a state-dict name equals one of the prefixes or lies below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
 def is_counter(name: str) -> bool:
-    """Whether it is BatchNorm's batch counter: not used here, and absent from old checkpoints."""
+    """Return true for BatchNorm's batch counter: not used here, and absent from old checkpoints."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
 def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
-    """Copy in place, with the target's device and memory format. Raises ValueError that names the tensor."""
+    """Copy in place, with the target's device and memory format.
+
+    Raises ValueError that names the tensor for another shape or dtype.
+    """
     if source.shape != target.shape:
         raise ValueError(f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}")
     if source.dtype != target.dtype:
@@ -148,5 +154,5 @@ def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
 
 
 def contiguous_copy(tensor: Tensor) -> Tensor:
-    """A copy on the CPU, in the standard memory format."""
+    """Return a copy on the CPU, in the standard memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

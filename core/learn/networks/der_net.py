@@ -1,4 +1,4 @@
-"""The network of dynamically expandable representation: one whole backbone per task, side by side."""
+"""The network of dynamically expandable representation: one whole backbone per task."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from core.learn.networks.network import Network
 
 
 class ParallelNetwork(GrowingNetwork):
-    """Every expert has the architecture of the first, and starts as a copy of the one before it."""
+    """A network whose experts all have the first one's architecture.
+
+    Each starts as a copy of the one before it.
+    """
 
     family: ClassVar[str] = "der-net"
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
-        """From a plain network and the result of `describe`, for a strict load right after."""
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ParallelNetwork(plain, [1] * int(description["experts"]))
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest. `experts`: how many there are after the first."""
+        """Describe the network for the manifest. `experts`: number of experts after the first."""
         return {"family": self.family, "experts": len(self.experts)}
 
     def make_expert(self, size: int) -> nn.Module:
-        """Another backbone."""
+        """Return another backbone as the next expert."""
         return copy.deepcopy(self.backbone)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Copy the weights of the expert before it."""
+        """Copy the weights of the previous expert into a new one."""
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 
     def older(self, x: Tensor) -> OlderFeatures:
-        """Features of all experts but the newest, without a graph."""
+        """Return the features of all experts but the newest, without a graph."""
         with torch.no_grad():
             return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
 
     def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
-        """The newest backbone's features [B, width]."""
+        """Return the newest backbone's features [B, width]."""
         expert = self.experts[-1] if self.experts else self.backbone
         return expert(x)  # type: ignore[no-any-return]

@@ -1,10 +1,10 @@
-"""Dual numbers: a value of a network together with its derivative along a displacement of the weights.
+"""Dual numbers: values of a network with their derivatives along a displacement of the weights.
 
-A backbone's own forward pass, on a dual image and dual weights, gives f(x; ψ0) and D_ψ f(x; ψ0) · ψ at once:
-every torch function in it has a rule here. Unlike `torch.func.jvp`, the oracle, the value needs no graph, and
-the derivative keeps for the backward pass only what its weights' gradients need: inputs of layers, which are
-values, and signs. The value's own activations decide every mask and every index (Shon et al. 2022, table 4,
-completed).
+A backbone's own forward pass, on a dual image and dual weights, gives f(x; ψ0) and D_ψ f(x; ψ0) · ψ
+at once: every torch function in it has a rule here. Unlike `torch.func.jvp`, which tests compare
+with, the value needs no graph. The derivative stores for the backward pass only what its weights'
+gradients need: inputs of layers, which are values, and signs. The value's own activations decide
+every mask and every index (Shon et al. 2022, table 4, completed).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from core.learn.networks.tangents import MaskedTangent, TangentConv, TangentLine
 
 
 class NoRule(NotImplementedError):
-    """A function that has no rule for dual numbers."""
+    """Raised for a function that has no rule for dual numbers."""
 
 
 class Dual:
-    """`x` and its derivative `dx` of x's shape. None stands for a derivative of zero, and costs nothing."""
+    """A value `x` with its derivative `dx` of the same shape; None is a derivative of zero."""
 
     def __init__(self, x: Tensor, dx: Tensor | None) -> None:
         self.x = x
@@ -43,7 +43,7 @@ class Dual:
             raise NoRule(f"{getattr(function, '__name__', function)} has no rule for dual numbers")
         return rule(*args, **(kwargs or {}))
 
-    # What modules read of their inputs.
+    # Attributes that modules read from their inputs.
 
     @property
     def shape(self) -> torch.Size:
@@ -62,20 +62,20 @@ class Dual:
 
     @property
     def is_nested(self) -> bool:
-        """False; modules ask."""
+        """Always false; modules check it."""
         return False
 
     @property
     def requires_grad(self) -> bool:
-        """True: keeps modules off their fast paths."""
+        """Always true, which keeps modules off their fast paths."""
         return True
 
     def dim(self) -> int:
-        """Number of dimensions of the value."""
+        """Return the number of dimensions of the value."""
         return self.x.dim()
 
     def size(self, *axes: int) -> Any:
-        """Size of the value."""
+        """Return the size of the value."""
         return self.x.size(*axes)
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Dual:
     __rmul__ = __mul__
 
     def __getattr__(self, name: str) -> Any:
-        """Tensor methods that have a rule: `x.mean((2, 3))` calls the function on this object."""
+        """Return a tensor method that has a rule: `x.mean((2, 3))` applies it to this object."""
         method = getattr(Tensor, name, None)
         if method is not None and (method in SAME_ON_BOTH or method in RULES):
             return lambda *args, **kwargs: type(self).__torch_function__(method, (), (self, *args), kwargs)
@@ -109,19 +109,19 @@ Rule = Callable[..., Any]
 
 @contextmanager
 def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterator[None]:
-    """Make every parameter of a module a dual number, for a while. Not for two threads at once."""
-    held: list[tuple[nn.Module, str, nn.Parameter]] = []
+    """Make every parameter of a module a dual number in the context. Not thread-safe."""
+    originals: list[tuple[nn.Module, str, nn.Parameter]] = []
     try:
         for prefix, owner in module.named_modules():
             for key, parameter in list(owner._parameters.items()):
                 if parameter is None:
                     continue
                 name = f"{prefix}.{key}" if prefix else key
-                held.append((owner, key, parameter))
+                originals.append((owner, key, parameter))
                 owner._parameters[key] = Dual(parameter, displacement[name])
         yield
     finally:
-        for owner, key, parameter in held:
+        for owner, key, parameter in originals:
             owner._parameters[key] = parameter
 
 
@@ -129,13 +129,16 @@ def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterat
 
 
 def _same(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
+    """Apply a linear function to value and derivative, or to those of each tensor in a list."""
     if isinstance(first, Dual):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
         return Dual(function(first.x, *args, **kwargs), dx)
-    both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]  # of cat and stack
+    # The functions cat and stack take a list.
+    both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]
     x = function([value.x for value in both], *args, **kwargs)
     if all(value.dx is None for value in both):
         return Dual(x, None)
+    # Missing derivatives become zeros, since cat and stack need all of them.
     tangents = [torch.zeros_like(v.x) if v.dx is None else v.dx for v in both]
     return Dual(x, function(tangents, *args, **kwargs))
 
@@ -247,6 +250,7 @@ def _gelu(x: Any, approximate: str = "none") -> Dual:
     value = functional.gelu(x.x)
     if x.dx is None:
         return Dual(value, None)
+    # gelu'(x) = Φ(x) + x φ(x), Φ and φ of the standard normal distribution.
     below = 0.5 * (1 + torch.erf(x.x * math.sqrt(0.5)))
     density = torch.exp(-0.5 * x.x.square()) / math.sqrt(2 * math.pi)
     return Dual(value, x.dx * (below + x.x * density))
@@ -266,6 +270,7 @@ def _max_pool2d(
     )
     if x.dx is None:
         return Dual(value, None)
+    # The derivative of a maximum is that of the pixel that was chosen.
     picked = x.dx.flatten(2).gather(2, index.flatten(2)).view_as(value)
     return Dual(value, picked)
 
@@ -306,13 +311,13 @@ def _layer_norm(
     hat = centred * inverse
     moved = None
     if x.dx is not None:
-        own = (hat * x.dx).mean(axes, keepdim=True)
-        moved = (x.dx - x.dx.mean(axes, keepdim=True) - hat * own) * inverse
+        projection = (hat * x.dx).mean(axes, keepdim=True)
+        moved = (x.dx - x.dx.mean(axes, keepdim=True) - hat * projection) * inverse
     return _affine(hat, moved, weight, bias, tuple(shape))
 
 
 def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]) -> Dual:
-    """weight · hat + bias, for a normalised value `hat` and its derivative."""
+    """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
     if weight is None:
         return Dual(hat, moved)
     weight, bias = _dual(weight), _dual(0.0 if bias is None else bias)
@@ -341,7 +346,10 @@ def _attention(
     out_proj_bias: Any,
     **options: Any,
 ) -> tuple[Dual, None]:
-    """Self-attention of [T, B, E] as nn.MultiheadAttention calls it, without returned attention weights."""
+    """Apply self-attention of [T, B, E] as nn.MultiheadAttention calls it.
+
+    Attention weights are not returned.
+    """
     plain = bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
     plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
     plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
@@ -352,7 +360,10 @@ def _attention(
 
 
 def _self_attention(projected: Dual, num_heads: int) -> Dual:
-    """softmax(q kᵀ / √e) v of joint queries, keys and values [T, B, 3 E] to [T, B, E]; e = E / heads."""
+    """Map joint queries, keys and values [T, B, 3 E] to softmax(q kᵀ / √e) v [T, B, E].
+
+    e = E / heads.
+    """
     length, batch, width = projected.x.shape[0], projected.x.shape[1], projected.x.shape[2] // 3
     e = width // num_heads
 
@@ -370,6 +381,7 @@ def _self_attention(projected: Dual, num_heads: int) -> Dual:
         return Dual(out, None)
     dq, dk, dv = heads(projected.dx)
     ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
+    # The derivative of the softmax along ds.
     dp = p * (ds - (p * ds).sum(-1, keepdim=True))
     return Dual(out, joined(dp @ v + p @ dv))
 

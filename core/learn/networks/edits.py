@@ -1,8 +1,9 @@
 """Changes of a backbone before it is linearised: its activations and its batch norms.
 
-A linear model of a network is more accurate where the network is smoother: LeakyReLU in place of ReLU
-(Achille et al. 2021, LQF). A batch norm in eval mode is a fixed affine map, and is folded into the
-convolution before it (Mu et al. 2020), so every remaining weight belongs to a convolution or a linear layer.
+A linear model of a network is more accurate where the network is smoother: LeakyReLU in place of
+ReLU (Achille et al. 2021, LQF). A batch norm in eval mode is a fixed affine map, and is folded into
+the convolution before it (Mu et al. 2020), so every remaining weight belongs to a convolution or a
+linear layer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from core.learn.networks.backbone import Backbone
 
 
 def replace_relu(backbone: Backbone, slope: float) -> None:
-    """Replace every ReLU by LeakyReLU(slope), in place. Slope 0 leaves them. Stored tensors stay the same."""
+    """Replace every ReLU by LeakyReLU(slope), in place.
+
+    Slope 0 leaves them. Stored tensors stay the same.
+    """
     if slope == 0:
         return
     for module in list(backbone.modules()):
@@ -28,9 +32,9 @@ def replace_relu(backbone: Backbone, slope: float) -> None:
 def fold_batch_norms(backbone: Backbone) -> None:
     """Fold every BatchNorm2d into the convolution before it, by its running statistics, in place.
 
-    W' = W · s, b' = shift + (b - mean) · s with s = scale / √(var + eps), one number per output channel. A
-    norm belongs to the convolution that is declared just before it in the same module. Raises ValueError
-    where none fits. Computed in float64 and rounded once.
+    W' = W · s, b' = shift + (b - mean) · s with s = scale / √(var + eps), one number per output
+    channel. A norm belongs to the convolution that is declared just before it in the same module.
+    Computed in float64 and rounded once. Raises ValueError where no convolution fits.
     """
     for name, module in list(backbone.named_modules()):
         children = list(module.named_children())
@@ -48,6 +52,10 @@ def fold_batch_norms(backbone: Backbone) -> None:
 
 @torch.no_grad()
 def _absorb(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    """Change a convolution to include the batch norm that follows it.
+
+    Raises ValueError for a norm without running statistics.
+    """
     if norm.running_mean is None or norm.running_var is None:
         raise ValueError("a batch norm without running statistics cannot be folded")
     weight = conv.weight

@@ -1,8 +1,8 @@
-"""Prints what a base for an architecture must hold, for a caller that must not import torch.
+"""Command that prints the required content of a base, for a caller that must not import torch.
 
-`python -m core.learn.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size": 224,
-"channels": 3}}'` writes the JSON of `expected_base` and exits 0, or writes one sentence to stderr and exits
-2.
+`python -m core.learn.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size":
+224, "channels": 3}}'` writes the JSON of `expected_base` and exits 0, or writes one sentence to
+stderr and exits 2.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from core.learn.networks.backbone import ImageSpec
 
 
 def main(argument: str) -> int:
-    """0 and JSON on stdout; 2 and a sentence on stderr when the request is not valid."""
+    """Print JSON to stdout and return 0; for an invalid request, print to stderr and return 2."""
     try:
         request = json.loads(argument)
-        answer = expected_base(request["architecture"], ImageSpec.of(request["image"]))
+        requirements = expected_base(request["architecture"], ImageSpec.of(request["image"]))
     except (ValueError, KeyError, TypeError) as error:
         print(f"cannot say what this architecture expects: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(answer))
+    print(json.dumps(requirements))
     return 0
 
 

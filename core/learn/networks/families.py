@@ -1,8 +1,8 @@
-"""Network families: what a method makes of a plain network, and how it is rebuilt from a manifest.
+"""Network families: extensions of a plain network by a method, rebuilt from a manifest.
 
-A family is a subclass of `Network` with its line here. Its `describe` goes into the manifest as `network`,
-its `part_names` say which parts hold what it adds; the plain family has neither. A model keeps its family for
-life, except that every family can start from version 0, which is plain.
+A family is a subclass of `Network` with its line here. Its `describe` goes into the manifest as
+`network`, its `part_names` list the parts that hold its additions; the plain family has neither. A
+model keeps its family for life, except that every family can start from version 0, which is plain.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
 
 
 def rebuild(plain: Network, description: Mapping[str, Any] | None) -> Network:
-    """The network that a manifest's `network` describes, from the plain one, for a strict load right after.
+    """Rebuild the network that a manifest's `network` describes, for a strict load right after.
 
-    Raises ValueError for an unknown family, a missing field, or a backbone that does not fit the family.
+    Raises ValueError for an unknown family, a missing field, or a backbone that does not fit the
+    family.
     """
     if description is None:
         return plain

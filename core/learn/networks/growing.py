@@ -1,9 +1,9 @@
 """Networks that add one expert per task and never change the older ones, with one classifier.
 
-Logits are summed expert by expert, in order. A new expert adds zero to old classes at first, so their logits
-start as the same bits. `backbone` is the first expert. `experts` are the later ones, a part each, which never
-change once their task is over. So every earlier version is a prefix of the chain of experts with its own
-classifier.
+Logits are summed expert by expert, in order. A new expert adds zero to old classes at first, so
+their logits start as the same bits. `backbone` is the first expert. `experts` are the later ones, a
+part each, which never change once their task is over. So every earlier version is a prefix of the
+chain of experts with its own classifier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Classifier(Head):
         self.widths = list(widths)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features [B, sum of widths] to logits [B, rows]."""
+        """Map features [B, sum of widths] to logits [B, rows]."""
         return blockwise_linear(features, self.weight, self.bias, self.widths)
 
     def add_block(self, width: int) -> None:
@@ -39,7 +39,7 @@ class Classifier(Head):
         self.weight = nn.Parameter(wider, requires_grad=self.weight.requires_grad)
 
     def reinit_newest_columns(self, rows: int, generator: torch.Generator) -> None:
-        """Draw the newest block's columns and the biases of the first `rows` rows as torch's Linear does."""
+        """Draw the newest block's columns and the biases of the first rows as in nn.Linear."""
         bound = self.width**-0.5
         with torch.no_grad():
             for part in (self.weight[:rows, -self.widths[-1] :], self.bias[:rows]):
@@ -47,7 +47,7 @@ class Classifier(Head):
 
 
 def blockwise_linear(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]) -> Tensor:
-    """bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
+    """Return bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
     out = bias.expand(features.shape[0], -1)
     start = 0
     for width in widths:
@@ -58,20 +58,28 @@ def blockwise_linear(features: Tensor, weight: Tensor, bias: Tensor, widths: Seq
 
 @dataclass(frozen=True)
 class OlderFeatures:
-    """Outputs of the older experts for a batch: features [B, d] of each, and what the newest one reads."""
+    """Outputs of the older experts for a batch.
+
+    Attributes:
+        features: [B, d] of each expert.
+        intermediates: outputs that the newest expert reads; None if it reads none.
+    """
 
     features: list[Tensor] = field(default_factory=list)
     intermediates: Any = None
 
 
 class GrowingNetwork(Network):
-    """`features`: [B, width of all experts together], in their order. Subclasses define an expert."""
+    """Base class of networks that grow by experts, which subclasses define.
+
+    `features` returns [B, width of all experts together], in their order.
+    """
 
     head: Classifier
     renamed: ClassVar[Mapping[str, str]] = {"expertise.": "auxiliary."}
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
-        """Takes over the modules of a plain network.
+        """Take over the modules of a plain network.
 
         `sizes`: of the later experts, uninitialised, for a strict load.
 
@@ -90,10 +98,10 @@ class GrowingNetwork(Network):
         for size in sizes:
             self._add(size)
 
-    # What an expert is.
+    # Definition of an expert, by subclasses.
 
     def make_expert(self, size: int) -> nn.Module:
-        """The next expert, of uninitialised memory."""
+        """Return the next expert, of uninitialised memory."""
         raise NotImplementedError
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
@@ -101,14 +109,14 @@ class GrowingNetwork(Network):
         raise NotImplementedError
 
     def older(self, x: Tensor) -> OlderFeatures:
-        """Outputs of all experts but the newest, for x [B, C, S, S].
+        """Return outputs of all experts but the newest, for x [B, C, S, S].
 
         They are frozen, so there is no graph.
         """
         raise NotImplementedError
 
     def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
-        """The newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
+        """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
     # Growth.
@@ -118,13 +126,15 @@ class GrowingNetwork(Network):
         self._pending_size = size
 
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """As a plain network, after adding the expert that `expand` asked for; its weights are drawn first.
+        """Grow as a plain network, after adding the expert that `expand` announced.
 
-        With an expert comes the auxiliary classifier `auxiliary`, for training only: from the newest feature
-        to this task's classes, after one output for all older ones.
+        The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
+        only. That maps the newest feature to this task's classes, after one output for all older
+        ones.
         """
         size, self._pending_size = self._pending_size, 0
         if size:
+            # Before the head's rows: the order of draws determines the weights.
             self.init_expert(self._add(size), generator)
         super().grow(task, classes, init, generator)
         if size:
@@ -136,6 +146,7 @@ class GrowingNetwork(Network):
                 self.auxiliary.bias.zero_()
 
     def _add(self, size: int) -> nn.Module:
+        """Append an expert to the chain, and a block to the classifier."""
         expert = self.make_expert(size)
         like = self.head.weight
         self.experts.append(expert.to(like.device, like.dtype))
@@ -145,9 +156,9 @@ class GrowingNetwork(Network):
     # Passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to the features of all experts, [B, width of all experts].
+        """Map [B, channels, size, size] to the features of all experts, [B, width of all experts].
 
-        Features in place of images are returned as they are.
+        Features in place of images are returned unchanged.
         """
         if x.dim() == 2:
             return x
@@ -155,14 +166,17 @@ class GrowingNetwork(Network):
         return torch.cat([*old.features, self.newest(old, x)], 1)
 
     def logits_of_versions(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
-        """Logits of several versions of this chain from one pass; each classifier reads its own experts."""
-        found = self.features(x)
-        return [classifier(found[:, : classifier.width]) for classifier in classifiers]
+        """Return logits of several versions of this chain from one pass.
+
+        Each classifier reads its own experts.
+        """
+        features = self.features(x)
+        return [classifier(features[:, : classifier.width]) for classifier in classifiers]
 
     # Depth and parts.
 
     def depth_groups(self) -> list[list[str]]:
-        """The classifier, then the newest expert; with one expert as a plain network."""
+        """Return the classifier, then the newest expert; with one expert as in a plain network."""
         if not self.experts:
             return super().depth_groups()
         newest = f"experts.{len(self.experts) - 1}.", "auxiliary."
@@ -170,7 +184,10 @@ class GrowingNetwork(Network):
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 
     def part_names(self) -> dict[str, list[str]]:
-        """As a plain network, and `expert.<t>` for each expert after the first, which is the backbone."""
+        """Return the parts of a plain network, and `expert.<t>` for each expert after the first.
+
+        The first expert is the backbone.
+        """
         names = super().part_names()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."

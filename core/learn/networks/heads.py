@@ -24,14 +24,14 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features [B, width] to logits [B, rows]."""
+        """Map features [B, width] to logits [B, rows]."""
         return functional.linear(features, self.weight, self.bias)
 
     def grow(self, rows: int, init: str, generator: torch.Generator) -> None:
         """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
 
-        The parameters are new objects afterwards: identify a parameter by its name. Draws come from the CPU
-        generator, weights first. Raises ValueError for an unknown init.
+        The parameters are new objects afterwards: identify a parameter by its name. Draws come from
+        the CPU generator, weights first. Raises ValueError for an unknown init.
         """
         check_init(init)
         if rows < 1:
@@ -46,11 +46,13 @@ class Head(nn.Module):
 
 
 def check_init(init: str) -> None:
-    """Raises ValueError for an unknown init."""
+    """Raise ValueError for an unknown initialisation of head rows."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 
 
 def _grown(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
+    """Return a parameter with rows appended, in its device and dtype."""
+    # Concatenation copies the old rows bit for bit.
     new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])
     return nn.Parameter(new, requires_grad=old.requires_grad)

@@ -1,8 +1,8 @@
-"""First weights as a pure function of a seed: every draw comes from the generator that is passed in.
+"""First weights as a pure function of a seed: every draw comes from the given generator.
 
-Constructors of torch and torchvision draw from the global generator. So backbones are built on the meta
-device, where nothing is drawn, and filled here module by module in definition order. A module type without a
-rule is an error, never uninitialised memory.
+Constructors of torch and torchvision draw from the global generator. So backbones are built on the
+meta device, where nothing is drawn, and filled here module by module in definition order. A module
+type without a rule is an error, never uninitialised memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Rule = Callable[[str, nn.Module, torch.Generator], bool]
 def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
     """Fill every parameter and buffer of a materialised module tree.
 
-    `rule(name, module, generator)` fills the tensors that a module owns itself and returns whether it knows
-    the module. Norm layers are handled here (scale 1, shift 0, running statistics 0 and 1). Raises TypeError
-    for a module with tensors of its own and no rule.
+    `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
+    it does not support. Norm layers are handled here (scale 1, shift 0, running statistics 0 and
+    1). Raises TypeError for a module with tensors of its own and no rule.
     """
     with torch.no_grad():
         for name, module in root.named_modules():
@@ -32,6 +32,7 @@ def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
 
 
 def _norm(module: nn.Module) -> bool:
+    """Reset a norm layer and return true; return false for other modules."""
     if isinstance(module, nn.BatchNorm2d):
         module.reset_parameters()
         return True
@@ -42,7 +43,10 @@ def _norm(module: nn.Module) -> bool:
 
 
 def torch_default(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """torch's rule for Linear and Conv2d: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weight and bias."""
+    """Apply torch's rule for Linear and Conv2d to weight and bias.
+
+    Both are U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Returns false for other modules.
+    """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
     bound = 1 / math.sqrt(fan_in(module.weight))
@@ -53,7 +57,10 @@ def torch_default(name: str, module: nn.Module, generator: torch.Generator) -> b
 
 
 def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Convolutions of ResNets: He et al. 2015, normal, fan out."""
+    """Apply the rule for convolutions of ResNets: He et al. 2015, normal, fan out.
+
+    Returns false for other modules.
+    """
     if not isinstance(module, nn.Conv2d):
         return False
     nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
@@ -63,11 +70,11 @@ def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool
 
 
 def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """U(-sqrt(3/fan_in), sqrt(3/fan_in)): outputs have the variance of inputs; no bias (LeCun 1998).
+    """Apply U(-sqrt(3/fan_in), sqrt(3/fan_in)) to Linear and Conv2d, without bias (LeCun 1998).
 
-    torch's rule shrinks activations by sqrt(3) per layer, and under a zero head nothing is learned for
-    epochs. He's gain of sqrt(2) learns soonest, but diverges at the default learning rate when classes
-    change.
+    Outputs have the variance of inputs. torch's rule shrinks activations by sqrt(3) per layer, and
+    under a zero head nothing is learned for epochs. He's gain of sqrt(2) learns soonest, but
+    diverges at the default learning rate when classes change. Returns false for other modules.
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
@@ -79,5 +86,5 @@ def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bo
 
 
 def fan_in(weight: Tensor) -> int:
-    """Number of inputs of one output of a Linear or Conv2d weight."""
+    """Return the number of inputs of one output of a Linear or Conv2d weight."""
     return weight[0].numel()

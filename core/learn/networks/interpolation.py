@@ -9,19 +9,24 @@ from torch import Tensor
 
 
 def on_the_line(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """(1 - share) start + share end, by name. What `end` lacks stays where `start` has it.
+    """Return (1 - share) start + share end, by name; tensors that `end` lacks stay as in `start`.
 
-    share: 0 to 1; both ends are exact. Tensors of one name have one shape, or that of `end` is a corner of that
-    of `start`: the first rows of a head that has grown. Then the rest of `start` stays.
+    Tensors of one name have one shape, or that of `end` is a corner of that of `start`: the first
+    rows of a head that has grown. The rest of `start` then stays.
+
+    Args:
+        start: tensors at share 0.
+        end: tensors at share 1.
+        share: 0 to 1; both ends are exact.
     """
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for name, tensor in start.items():
         if name not in end:
-            found[name] = tensor
+            weights[name] = tensor
         elif end[name].shape == tensor.shape:
-            found[name] = tensor.lerp(end[name], share)
+            weights[name] = tensor.lerp(end[name], share)
         else:
             corner = tuple(slice(size) for size in end[name].shape)
-            found[name] = tensor.clone()
-            found[name][corner] = torch.lerp(tensor[corner], end[name], share)
-    return found
+            weights[name] = tensor.clone()
+            weights[name][corner] = torch.lerp(tensor[corner], end[name], share)
+    return weights

@@ -1,9 +1,9 @@
-"""A network that is linear in what it learns: its first-order expansion around frozen weights.
+"""A network that is linear in its trained weights: a first-order expansion around frozen weights.
 
-features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0 is the
-edited backbone (`edits.py`), stored once and shared by all versions. ψ, the displacement, starts at zero and
-is trained. Before ψ0 is frozen the network is a plain one with the edited activations, for a base that has
-random weights.
+features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0
+is the edited backbone (`edits.py`), stored once and shared by all versions. ψ, the displacement,
+starts at zero and is trained. Before ψ0 is frozen the network is a plain one with the edited
+activations, for a base that has random weights.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ REFERENCE = "reference."
 
 
 class LinearisedNetwork(Network):
-    """`forward` as a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
+    """A network whose features are linear in a displacement of the frozen backbone.
 
-    `fixed_head`: the derivative is read by frozen rows W_ref (`reference`), so that logits W g(x; ψ0) + b +
-    W_ref D_ψ g · ψ are linear in (ψ, W, b) together and not only in each.
+    `forward` has the arguments of a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
+    `fixed_head`: the derivative is read by frozen rows W_ref (`reference`). Logits W g(x; ψ0) + b +
+    W_ref D_ψ g · ψ are then linear in (ψ, W, b) together and not only in each.
     """
 
     family: ClassVar[str] = "linearised"
-    takes_features: ClassVar[bool] = False  # logits are made of value and derivative, and not of their sum
+    # Logits combine value and derivative separately, so their sum is not enough.
+    takes_features: ClassVar[bool] = False
 
     def __init__(self, plain: Network, *, slope: float, fixed_head: bool, frozen: bool) -> None:
-        """Takes over the modules of a plain network.
+        """Take over the modules of a plain network.
 
         Raises ValueError for a backbone that cannot be folded.
         """
@@ -51,14 +53,14 @@ class LinearisedNetwork(Network):
         self.displacement = NestedParameters()
         self.reference = NestedParameters()
         self._by_jvp = False
-        self._base: str | None = None  # the digest of ψ0 that a load must find
+        self._base: str | None = None  # digest of ψ0 that a load checks
         replace_relu(self.backbone, slope)
         if frozen:
             self.freeze()
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
-        """From a plain network and the result of `describe`, for a strict load right after."""
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         network = LinearisedNetwork(
             plain,
             slope=description["slope"],
@@ -70,9 +72,10 @@ class LinearisedNetwork(Network):
         return network
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest. `references` names the heads that have frozen rows, a task's by its number.
+        """Describe the network for the manifest.
 
-        `base`: the digest of ψ0, without which a displacement is meaningless; null before it is frozen.
+        `references` names the heads that have frozen rows, a task's by its number. `base`: the
+        digest of ψ0, without which a displacement is meaningless; null before it is frozen.
         """
         return {
             "family": self.family,
@@ -84,17 +87,17 @@ class LinearisedNetwork(Network):
         }
 
     def digest(self) -> str:
-        """sha256 of ψ0: names, shapes and bytes of the backbone."""
-        found = hashlib.sha256()
+        """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
+        digest = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
-            found.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
-            found.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
+            digest.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in.
+        """Copy all stored parts into the network.
 
-        Raises ValueError as a plain network, and for a backbone other than the described ψ0.
+        Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
         """
         super().load_parts(parts)
         if self._base is not None and self.digest() != self._base:
@@ -103,7 +106,7 @@ class LinearisedNetwork(Network):
     # ψ0 and ψ.
 
     def freeze(self) -> None:
-        """Make the present backbone ψ0: fold its norms, and start a displacement of zero for every weight."""
+        """Make the present backbone ψ0: fold its norms, and start every displacement at zero."""
         fold_batch_norms(self.backbone)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(False)
@@ -111,14 +114,14 @@ class LinearisedNetwork(Network):
         self.frozen = True
 
     def take_shape(self, names: set[str]) -> None:
-        """Freeze if a state dict with these names is of a frozen network; add buffers for its frozen rows."""
+        """Match a state dict's names: freeze if it is of a frozen network, and add frozen rows."""
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         self._make_room(sorted(heads - set(self.references)))
 
     def _make_room(self, references: Iterable[str]) -> None:
-        """Frozen rows of zeros for heads, to be loaded."""
+        """Add frozen rows of zeros for heads, to be loaded."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]
             self.set_reference(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
@@ -137,30 +140,34 @@ class LinearisedNetwork(Network):
     # Forward passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]: the sum of value and derivative."""
+        """Map [B, channels, size, size] to [B, width]: the sum of value and derivative."""
         value, tangent = self.expansion(x)
         return value if tangent is None else value + tangent
 
     def expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(g(x; ψ0), D_ψ g(x; ψ0) · ψ), [B, width] each; the derivative is None before ψ0 is frozen."""
+        """Return the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ, [B, width] each.
+
+        The derivative is None before ψ0 is frozen.
+        """
         if not self.frozen:
             return self.backbone(x), None
         if not self._by_jvp:
             try:
                 return self.by_dual_numbers(x)
             except NoRule:
+                # Later passes need not try again.
                 self._by_jvp = True
         return self.jvp(x)
 
     def by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The expansion by dual numbers: as many operations as `jvp`, and less memory in training."""
+        """Expand by dual numbers: as many operations as `jvp`, and less memory in training."""
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
         with as_dual(self.backbone, moved):
             out = self.backbone(Dual(x, None))
         return out.x, out.dx
 
     def jvp(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The expansion by torch's forward-mode differentiation; the oracle of the dual numbers."""
+        """Expand by torch's forward-mode differentiation, where dual numbers have no rule."""
         psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
         psi = dict(self.displacement.named_parameters())
 
@@ -168,21 +175,22 @@ class LinearisedNetwork(Network):
             return torch.func.functional_call(self.backbone, weights, (x,))  # type: ignore[no-any-return]
 
         fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # neither it nor fused attention has a forward rule
+        # Neither the fast path nor fused attention supports forward-mode differentiation.
+        torch.backends.mha.set_fastpath_enabled(False)
         try:
             with sdpa_kernel(SDPBackend.MATH):
-                found = torch.func.jvp(at, (psi0,), (psi,))
+                expansion = torch.func.jvp(at, (psi0,), (psi,))
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        return found[0], found[1]
+        return expansion[0], expansion[1]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to logits [B, classes]."""
+        """Map [B, channels, size, size] to logits [B, classes]."""
         value, tangent = self.expansion(x)
         return self.join(value, tangent, task)
 
     def join(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
-        """Logits [B, classes] of an expansion."""
+        """Return the logits [B, classes] of an expansion."""
         if tangent is None:
             return self.logits(value, task)
         if not self.fixed_head:
@@ -190,9 +198,10 @@ class LinearisedNetwork(Network):
         return self.logits(value, task) + tangent @ self.readout_rows(task).T
 
     def vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
-        """(D_ψ g)ᵀ u by displacement, summed over examples: a vector-Jacobian product. u: [B, width].
+        """Return the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
 
-        It does not depend on ψ: it is ordinary backpropagation through the network at ψ0.
+        u: [B, width]. The product does not depend on ψ: it is ordinary backpropagation through the
+        network at ψ0.
         """
         leaves = {name: p.detach().requires_grad_() for name, p in self.backbone.named_parameters()}
         with torch.enable_grad():
@@ -204,30 +213,30 @@ class LinearisedNetwork(Network):
         }
 
     def frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Logits [B, classes] of ψ0 through the readout rows.
+        """Return the logits [B, classes] of ψ0 through the readout rows.
 
-        Their gradient by ψ0 is D_ψ of the logits, whatever ψ is; curvature is measured on them.
+        Their gradient by ψ0 is D_ψ of the logits for any ψ; curvature is measured on them.
         """
         return self.backbone(x) @ self.readout_rows(task).T  # type: ignore[no-any-return]
 
     def readout_rows(self, task: int | None = None) -> Tensor:
-        """The rows [classes, width] by which logits read the derivative."""
+        """Return the rows [classes, width] by which logits read the derivative."""
         if self.fixed_head:
             return self.references[self.reference_name(task)]
         return self.head_rows(task)
 
     def head_rows(self, task: int | None = None) -> Tensor:
-        """A head's own rows [classes, width]."""
+        """Return a head's own rows [classes, width]."""
         return self._head(task).weight  # type: ignore[return-value]
 
     def reference_name(self, task: int | None = None) -> str:
-        """The name of a head's frozen rows: "shared", or the task's number."""
+        """Return the name of a head's frozen rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
     # Depth and parts.
 
     def depth_groups(self) -> list[list[str]]:
-        """As a plain network; once frozen, with each weight's displacement in place of the weight."""
+        """Return the groups of a plain network, with displacements for weights once frozen."""
         if not self.frozen:
             return super().depth_groups()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
@@ -241,9 +250,10 @@ class LinearisedNetwork(Network):
         return groups
 
     def part_names(self) -> dict[str, list[str]]:
-        """As a plain network, whose backbone never changes, and `displacement.k` for each stage.
+        """Return the parts of a plain network, and `displacement.k` for each stage.
 
-        Frozen rows of heads are parts of their own, `reference.<head>`, which never change either.
+        The backbone never changes. Frozen rows of heads are parts of their own, `reference.<head>`,
+        which never change either.
         """
         names = super().part_names()
         for name in self.references:
@@ -256,6 +266,7 @@ class LinearisedNetwork(Network):
         return names
 
     def _displaced(self, stage: int) -> list[str]:
+        """Return a stage's names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
         return [name for name in self.backbone.stage_names(stage) if name in parameters]
 
@@ -265,8 +276,8 @@ class NestedParameters(nn.Module):
 
     def put(self, name: str, parameter: nn.Parameter) -> None:
         """Add a parameter under a name such as `layer1.0.conv1.weight`."""
-        first, _, rest = name.partition(".")
-        if not rest:
+        first, _, remainder = name.partition(".")
+        if not remainder:
             self.register_parameter(first, parameter)
             return
         child = self._modules.get(first)
@@ -274,4 +285,4 @@ class NestedParameters(nn.Module):
             child = NestedParameters()
             self.add_module(first, child)
         assert isinstance(child, NestedParameters)
-        child.put(rest, parameter)
+        child.put(remainder, parameter)

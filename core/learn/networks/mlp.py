@@ -15,7 +15,7 @@ from core.learn.networks.backbone import Backbone, ImageSpec
 
 
 class MlpHyper(BaseModel):
-    """Hidden sizes, input side first."""
+    """Hyper-parameters of `mlp`: hidden sizes, input side first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hidden: list[Annotated[int, Field(ge=1, le=16384)]] = Field(
@@ -24,7 +24,7 @@ class MlpHyper(BaseModel):
 
 
 class Mlp(Backbone):
-    """fc1 … fcL, each followed by ReLU. Features [B, hidden[-1]]."""
+    """A backbone of layers fc1 … fcL, each followed by ReLU. Features are [B, hidden[-1]]."""
 
     def __init__(self, hyper: MlpHyper, image: ImageSpec) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Mlp(Backbone):
         self.declare_stages([[(name,)] for name in self.names])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, hidden[-1]]."""
+        """Map [B, channels, size, size] to features [B, hidden[-1]]."""
         x = x.flatten(1)
         for name in self.names:
             x = self.relu(self.get_submodule(name)(x))

@@ -1,8 +1,9 @@
-"""A backbone with its heads: what is trained, measured, stored in parts, and rebuilt from a manifest.
+"""A backbone with its heads: the unit that is trained, measured, stored in parts, and rebuilt.
 
-Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per task. Depth
-and storage follow the backbone's stages. A depth group is a set of names that moves or stays together. A part
-holds the tensors of one stage or head, so what training cannot change is stored once.
+Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per
+task. Depth and storage follow the backbone's stages. A depth group is a set of names that are
+trained or frozen together. A part holds the tensors of one stage or head, so tensors that training
+cannot change are stored once.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ MAX_GROUPS = 5
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """Which heads a network has: `classes` for one head (data, class), `tasks` for one each (task)."""
+    """The heads of a network: `classes` for one head (data, class), `tasks` for one each (task)."""
 
     classes: tuple[str, ...] = ()
     tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
     @staticmethod
     def of(manifest: Mapping[str, Any]) -> HeadSpec:
-        """From a manifest's `classes` and `heads`; either may be missing or null."""
+        """Read a manifest's `classes` and `heads`; either may be missing or null."""
         heads = manifest.get("heads") or []
         return HeadSpec(
             tuple(manifest.get("classes") or ()),
@@ -40,19 +41,20 @@ class HeadSpec:
 
 
 class Network(nn.Module):
-    """`forward` maps normalised float [B, channels, size, size] to logits [B, classes (of the task)].
+    """A network whose `forward` maps normalised images to logits.
 
-    Other families (`families.py`) derive from this one and add parameters of their own. `pretrained`: False
-    where the backbone's weights are random. `renamed`: prefix of tensor names in older snapshots → prefix
-    now.
+    Images are float [B, channels, size, size], logits [B, classes (of the task)]. Other families
+    (`families.py`) derive from this class and add parameters of their own. `pretrained`: False
+    where the backbone's weights are random. `renamed`: prefix of tensor names in older snapshots →
+    prefix now.
     """
 
     family: ClassVar[str] = "plain"
-    renamed: ClassVar[Mapping[str, str]] = {}  # prefix of tensor names in older snapshots → prefix now
-    takes_features: ClassVar[bool] = True  # `features` [B, width] in place of images give the same logits
+    renamed: ClassVar[Mapping[str, str]] = {}  # old prefix of tensor names → present prefix
+    takes_features: ClassVar[bool] = True  # accepts features [B, width] in place of images
 
     def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
-        """Heads start as zeros. Raises ValueError for an unknown scenario or repeated class."""
+        """Build the heads of zeros. Raises ValueError for an unknown scenario or repeated class."""
         super().__init__()
         if scenario not in SCENARIOS:
             raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
@@ -73,39 +75,46 @@ class Network(nn.Module):
             self.head = Head(backbone.width, len(self.classes))
 
     def describe(self) -> dict[str, Any] | None:
-        """What a manifest must hold besides architecture and heads to rebuild this network; None: nothing."""
+        """Return what the manifest needs besides architecture and heads; None if nothing."""
         return None
 
     def current_name(self, name: str) -> str:
-        """The name that a tensor of an older snapshot, or of its optimizer, has now."""
+        """Return the present name of a tensor of an older snapshot, or of its optimizer."""
         for before, now in self.renamed.items():
             if name.startswith(before):
                 return now + name.removeprefix(before)
         return name
 
     def take_shape(self, names: set[str]) -> None:
-        """Take the shape of a state dict with these names, in families that change shape during a task."""
+        """Take the shape of a state dict with these names.
+
+        Only families that change shape during a task override this.
+        """
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]. `task` matters in families with features per task.
+        """Map images [B, channels, size, size] to features [B, width].
 
-        Features [B, width] in place of images are returned as they are: what several readers need is computed
-        once (`core/learn/features.py`, `core/learn/held_out_features.py`).
+        `task` matters in families with features per task. Features [B, width] in place of images
+        are returned unchanged. Features with several readers are thus computed once
+        (`core/learn/features.py`, `core/learn/held_out_features.py`).
         """
         return x if x.dim() == 2 else self.backbone(x)
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
-        """[B, width] to logits in the order of `classes_of(task)`. Raises ValueError for a missing head."""
+        """Map [B, width] to logits in the order of `classes_of(task)`.
+
+        Raises ValueError for a missing head.
+        """
         return self._head(task)(features)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to logits [B, classes]."""
+        """Map [B, channels, size, size] to logits [B, classes]."""
         return self.logits(self.features(x, task), task)
 
     def classes_of(self, task: int | None = None) -> list[str]:
-        """Class labels in the order of logits.
+        """Return class labels in the order of logits.
 
-        In the task scenario `task` names the head; ValueError if unknown.
+        In the task scenario `task` names the head. Raises ValueError if it is unknown.
         """
         if self.scenario != "task":
             return self.classes
@@ -114,15 +123,19 @@ class Network(nn.Module):
         return self.head_classes[task]
 
     def head_tasks(self) -> list[int | None]:
-        """What names the heads: tasks in the order of learning, or None for a single head."""
+        """Return the heads' tasks in the order of learning, or [None] for a single head."""
         return list(self.head_classes) if self.scenario == "task" else [None]
 
     def first_class(self, task: int | None) -> int:
-        """The number of a head's first class, where the classes of all heads are counted one after the other."""
+        """Return the number of a head's first class.
+
+        The classes of all heads are counted one after the other.
+        """
         heads = self.head_tasks()
         return sum(len(self.classes_of(head)) for head in heads[: heads.index(task)])
 
     def _head(self, task: int | None) -> nn.Module:
+        """Return a task's head. Raises ValueError if there is none."""
         if self.head is not None:
             return self.head
         if task is None:
@@ -134,37 +147,38 @@ class Network(nn.Module):
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
         """Add a task's classes. Old rows stay bit-identical; known classes add no row.
 
-        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or "default". Raises
-        ValueError for an unknown class in the data scenario once its classes are fixed, for a repeated class,
-        and for an unknown init.
+        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or
+        "default". Raises ValueError for an unknown class in the data scenario once its classes are
+        fixed, for a repeated class, and for an unknown init.
         """
         names = _unique(classes)
         check_init(init)
         if self.scenario == "task":
-            known = self.head_classes.setdefault(task, [])
+            known_classes = self.head_classes.setdefault(task, [])
             if str(task) not in self.heads:
+                # A new head goes to the device and dtype of the backbone.
                 fresh = Head(self.backbone.width)
                 like = next(self.backbone.parameters())
                 self.heads[str(task)] = fresh.to(like.device, like.dtype)
             head = self.heads[str(task)]
         else:
-            known = self.classes
+            known_classes = self.classes
             assert self.head is not None
             head = self.head
-        new = [name for name in names if name not in set(known)]
-        if self.scenario == "data" and known and new:
+        new = [name for name in names if name not in set(known_classes)]
+        if self.scenario == "data" and known_classes and new:
             raise ValueError(
-                f"the class {new[0]!r} is not among the model's classes: {', '.join(known[:20])}"
+                f"the class {new[0]!r} is not among the model's classes: {', '.join(known_classes[:20])}"
             )
         assert isinstance(head, Head)
         head.grow(len(new), init, generator)
-        known.extend(new)
+        known_classes.extend(new)
 
     def depth_groups(self) -> list[list[str]]:
-        """State-dict names per depth: [heads, last stage, …, first].
+        """Return state-dict names per depth: [heads, last stage, …, first].
 
-        Group 5 has all stages that lie before it. Depth d moves the first d groups. With fewer than five
-        groups the greater depths are the same. Final norm layers belong to the last stage.
+        Group 5 also has all stages before it. Depth d trains the first d groups. With fewer than
+        five groups the greater depths are the same. Final norm layers belong to the last stage.
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
@@ -176,7 +190,7 @@ class Network(nn.Module):
         return groups
 
     def trainable_names(self, depth: int) -> set[str]:
-        """Names of the parameters (not buffers) that may move at depth 1 … 5.
+        """Return the names of the parameters (not buffers) that are trained at depth 1 … 5.
 
         Raises ValueError for another depth.
         """
@@ -186,7 +200,10 @@ class Network(nn.Module):
         return moving & {name for name, _ in self.named_parameters()}
 
     def part_names(self) -> dict[str, list[str]]:
-        """Part name → state-dict names: `backbone.1` (input side) … `backbone.k`, then the heads."""
+        """Return each part's state-dict names, by part name.
+
+        Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
+        """
         names = {
             f"backbone.{stage + 1}": [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
             for stage in range(len(self.backbone.stage_prefixes))
@@ -198,7 +215,7 @@ class Network(nn.Module):
         return names
 
     def parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
-        """Every tensor of the network by part: copies on the CPU, contiguous in the standard format.
+        """Return every tensor of the network by part: contiguous copies on the CPU.
 
         `state`: another state dict of this network to take them from.
         """
@@ -209,18 +226,27 @@ class Network(nn.Module):
         }
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in.
+        """Copy all stored parts into the network.
 
-        Raises ValueError that names what is missing, extra, or of another shape or dtype.
+        Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
         self._load(parts, self.part_names())
 
     def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """As `load_parts` with the backbone's parts alone: a base taken from another model's version."""
-        wanted = {part: names for part, names in self.part_names().items() if part.startswith("backbone.")}
-        self._load(parts, wanted)
+        """Copy in the backbone's parts alone: a base taken from another model's version.
+
+        Raises ValueError as `load_parts` does.
+        """
+        backbone_parts = {
+            part: names for part, names in self.part_names().items() if part.startswith("backbone.")
+        }
+        self._load(parts, backbone_parts)
 
     def _load(self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]) -> None:
+        """Copy parts into the network, which must be exactly those in `wanted`.
+
+        Raises ValueError as `load_parts` does.
+        """
         for part in parts:
             if part not in wanted:
                 raise ValueError(f"unknown part {part}")
@@ -239,7 +265,7 @@ class Network(nn.Module):
 
 @contextmanager
 def in_eval(network: Network) -> Iterator[None]:
-    """Eval mode. Every module has its former mode afterwards."""
+    """Put a network into eval mode in the context, and restore every module's mode afterwards."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -250,14 +276,18 @@ def in_eval(network: Network) -> Iterator[None]:
 
 
 def part_type(part: str) -> str:
-    """The type of a part: `backbone`, `head`, or what a family adds; the first word of its name."""
+    """Return the type of a part: `backbone`, `head`, or a family's own.
+
+    It is the first word of the part's name.
+    """
     return part.partition(".")[0]
 
 
 def _unique(classes: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
+    """Return the classes as a list. Raises ValueError for a repeated class."""
+    names_so_far: set[str] = set()
     for name in classes:
-        if name in seen:
+        if name in names_so_far:
             raise ValueError(f"the class {name!r} is named twice")
-        seen.add(name)
+        names_so_far.add(name)
     return list(classes)

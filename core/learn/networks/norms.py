@@ -1,4 +1,4 @@
-"""Which layers are in training mode, and statistics of BatchNorm layers that are estimated anew."""
+"""Training mode of layers, and new estimates of BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def estimate_statistics(network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]) -> None:
-    """These layers take the mean statistics of the batches, normalised float [B, C, S, S]; others stay as they are.
+    """Set these layers' statistics to the mean over batches; other layers are unchanged.
 
-    A batch of one image is left out: it has no variance.
+    A batch of one image is skipped: it has no variance.
+
+    Args:
+        network: the network that the layers belong to.
+        norms: the layers to estimate.
+        batches: normalised float [B, C, S, S].
     """
     momenta = [norm.momentum for norm in norms]
     with torch.no_grad(), in_eval(network):
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # a mean over batches
+            norm.momentum = None  # momentum None averages over all batches
             norm.train()
         for x in batches:
             if x.shape[0] > 1:
@@ -31,9 +36,9 @@ def estimate_statistics(network: Network, norms: list[BatchNorm], batches: Itera
 
 
 def set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
-    """Training mode for modules with a parameter that moves, if `on`; eval mode for all others.
+    """Set training mode for modules with a trainable parameter, if `on`; eval mode for all others.
 
-    fixed_norm: BatchNorm layers are in eval mode as well.
+    fixed_norm: put BatchNorm layers into eval mode as well.
     """
     parameters = list(module.parameters())
     if parameters:

@@ -1,4 +1,4 @@
-"""The list of architectures. A new one is a file with a backbone, and its line here."""
+"""The list of architectures: a new one is a file with a backbone, and its line here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_defau
 
 @dataclass(frozen=True)
 class ArchitectureInfo:
-    """One architecture.
+    """An entry of the list of architectures.
 
-    `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta device; `rule`
-    fills it; None: the backbone draws its first weights itself. `min_size`: of the smallest image, in pixels
-    a side. `family` groups variants: the loading code of a download is the file of that name in
-    core/export/loading/backbones.
+    `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta
+    device; `rule` fills it; None: the backbone draws its first weights itself. `min_size`: of the
+    smallest image, in pixels a side. `family` groups variants: the loading code of a download is
+    the file of that name in core/export/loading/backbones.
     """
 
     name: str

@@ -1,8 +1,9 @@
-"""ResNets for small images: ResNet-20 (He et al. 2015) and the slim ResNet-18 of GEM's protocols.
+"""ResNets for small images: ResNet-20 and the slim ResNet-18 of GEM's protocols.
 
-3x3 stem without pooling, stages of two-convolution blocks, global average pooling. Nothing is done in place,
-so that per-sample gradients, jvp and hooks see every activation. Activations are modules, which edits can
-replace. The stem belongs to the first stage.
+He et al. 2015; Lopez-Paz & Ranzato 2017. 3x3 stem without pooling, stages of two-convolution
+blocks, global average pooling. No operation is in place, so that per-sample gradients, jvp and
+hooks see every activation. Activations are modules, which edits can replace. The stem belongs to
+the first stage.
 """
 
 from __future__ import annotations
@@ -14,26 +15,37 @@ from torch import Tensor, nn
 
 from core.learn.networks.backbone import Backbone, ImageSpec, Layer
 
-# Below eight channels torch 2.13 writes out of bounds: backward of a strided 1x1 channels_last convolution.
+# Below eight channels torch 2.13 writes out of bounds: backward of a strided 1x1 channels_last
+# convolution.
 MIN_WIDTH = 8
 
 
 class ResNet20Hyper(BaseModel):
-    """`width`: channels of the first stage; the others have two and four times as many."""
+    """Hyper-parameters of `resnet20`.
+
+    `width`: channels of the first stage; the others have two and four times as many.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     width: int = Field(16, ge=MIN_WIDTH, le=256)
 
 
 class SlimResNet18Hyper(BaseModel):
-    """`width`: channels of the first stage (64 in ResNet-18); then two, four and eight times as many."""
+    """Hyper-parameters of `slim-resnet18`.
+
+    `width`: channels of the first stage (64 in ResNet-18); the others have two, four and eight
+    times as many.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     width: int = Field(20, ge=MIN_WIDTH, le=256)
 
 
 class Block(nn.Module):
-    """relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)); a 1x1 convolution where the shape changes."""
+    """A residual block, relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)).
+
+    The shortcut is a 1x1 convolution where the shape changes.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -49,7 +61,7 @@ class Block(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, inputs, H, W] to [B, outputs, H / stride, W / stride]."""
+        """Map [B, inputs, H, W] to [B, outputs, H / stride, W / stride]."""
         shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out)) + shortcut
@@ -57,7 +69,10 @@ class Block(nn.Module):
 
 
 class SmallResNet(Backbone):
-    """`blocks[i]` blocks of `width * 2**i` channels; each stage after the first halves the image."""
+    """A ResNet with `blocks[i]` blocks of `width * 2**i` channels in stage i.
+
+    Each stage after the first halves the image.
+    """
 
     def __init__(self, width: int, blocks: Sequence[int], image: ImageSpec) -> None:
         super().__init__()
@@ -78,7 +93,7 @@ class SmallResNet(Backbone):
         self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, width]."""
+        """Map [B, channels, size, size] to features [B, width]."""
         x = self.relu(self.bn1(self.conv1(x)))
         for i in range(len(self.depths)):
             x = self.get_submodule(f"layer{i + 1}")(x)
@@ -86,10 +101,16 @@ class SmallResNet(Backbone):
 
 
 def resnet20(hyper: ResNet20Hyper, image: ImageSpec) -> Backbone:
-    """Three stages of three blocks. He's form with 1x1 projections as shortcuts (his option B)."""
+    """Build ResNet-20: three stages of three blocks.
+
+    He's form with 1x1 projections as shortcuts (his option B).
+    """
     return SmallResNet(hyper.width, (3, 3, 3), image)
 
 
 def slim_resnet18(hyper: SlimResNet18Hyper, image: ImageSpec) -> Backbone:
-    """Four stages of two blocks: ResNet-18 with narrow stages and a CIFAR stem (Lopez-Paz & Ranzato 2017)."""
+    """Build the slim ResNet-18: four stages of two blocks.
+
+    ResNet-18 with narrow stages and a CIFAR stem (Lopez-Paz & Ranzato 2017).
+    """
     return SmallResNet(hyper.width, (2, 2, 2, 2), image)

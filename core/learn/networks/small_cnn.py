@@ -1,8 +1,8 @@
 """Three convolutions and one hidden layer: a network that learns small images on a CPU in seconds.
 
-3x3 convolutions 32/64/128 with ReLU, 2x2 max pooling after the first two, then average pooling to 3x3 at
-every input size, 1152 -> 128, head. No normalisation layer. With one channel and ten classes: 241,546
-parameters. The stages are conv1, conv2, conv3 and fc1.
+3x3 convolutions 32/64/128 with ReLU, 2x2 max pooling after the first two, then average pooling to
+3x3 at every input size, 1152 -> 128, head. No normalisation layer. With one channel and ten
+classes: 241,546 parameters. The stages are conv1, conv2, conv3 and fc1.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from core.learn.networks.backbone import Backbone, ImageSpec
 
 
 class SmallCnnHyper(BaseModel):
-    """No hyper-parameters."""
+    """Hyper-parameters of `small-cnn`, which has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SmallCnn(Backbone):
-    """Features [B, 128]. Images have at least 4 pixels a side."""
+    """A small convolutional backbone with features [B, 128].
+
+    Images have at least 4 pixels a side.
+    """
 
     def __init__(self, hyper: SmallCnnHyper, image: ImageSpec) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class SmallCnn(Backbone):
         self.declare_stages([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, 128]."""
+        """Map [B, channels, size, size] to features [B, 128]."""
         x = functional.max_pool2d(self.relu(self.conv1(x)), 2)
         x = functional.max_pool2d(self.relu(self.conv2(x)), 2)
         x = functional.adaptive_avg_pool2d(self.relu(self.conv3(x)), (3, 3))

@@ -1,7 +1,8 @@
-"""Derivatives of layers along a displacement of their weights, with little memory for the backward pass.
+"""Derivatives of layers along a displacement of their weights, with little memory for backward.
 
-`x`, `dx`: a layer's input and its derivative. `w`: its weight. `v`, `b`: the displacement of weight and bias.
-None stands for zero. Gradients go to `dx`, `v` and `b` alone: values and weights are fixed.
+`x`, `dx`: a layer's input and its derivative. `w`: its weight. `v`, `b`: the displacement of weight
+and bias. None stands for zero. Gradients go to `dx`, `v` and `b` alone: values and weights are
+fixed.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from torch.nn import functional
 
 
 def sum_of(terms: Sequence[Tensor | None]) -> Tensor | None:
-    """The sum of derivatives; None when all of them are zero."""
-    found = [term for term in terms if term is not None]
-    if not found:
+    """Return the sum of derivatives; None when all of them are zero."""
+    nonzero = [term for term in terms if term is not None]
+    if not nonzero:
         return None
-    total = found[0]
-    for term in found[1:]:
+    total = nonzero[0]
+    for term in nonzero[1:]:
         total = total + term
     return total
 
 
 class TangentConv(torch.autograd.Function):
-    """conv(x; V, v) + conv(dx; W). Keeps x alone, where torch would keep x and dx."""
+    """The derivative of a convolution: conv(x; v, b) + conv(dx; w).
+
+    Saves x and w for the backward pass, where torch would also save dx.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
     ) -> Tensor:
-        """The derivative of the layer's output."""
+        """Return the derivative of the layer's output."""
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
         x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
@@ -40,10 +44,12 @@ class TangentConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Gradients by dx, v and b."""
+        """Return the gradients by dx, v and b; None for the other arguments."""
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.args
         _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
+        # The derivative is linear in dx, v and b, so their gradients are those of a convolution of
+        # x by w.
         dx, v, b = torch.ops.aten.convolution_backward(
             grad,
             x,
@@ -61,20 +67,23 @@ class TangentConv(torch.autograd.Function):
 
 
 class TangentLinear(torch.autograd.Function):
-    """x Vᵀ + v + dx Wᵀ. Keeps x alone."""
+    """The derivative of a linear layer: x vᵀ + b + dx wᵀ.
+
+    Saves x and w for the backward pass.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
     ) -> Tensor:
-        """The derivative of the layer's output."""
+        """Return the derivative of the layer's output."""
         x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
         return _tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Gradients by dx, v and b."""
+        """Return the gradients by dx, v and b; None for the other arguments."""
         x, w = ctx.saved_tensors
         _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
         rows = grad.flatten(0, -2)
@@ -85,21 +94,22 @@ class TangentLinear(torch.autograd.Function):
 
 
 class MaskedTangent(torch.autograd.Function):
-    """dx where the value is positive, slope · dx elsewhere.
+    """The derivative of a (leaky) ReLU: dx where the value is positive, slope · dx elsewhere.
 
-    It keeps the activation's output, which has the sign of its input and which the next layer keeps too.
+    It saves the activation's output, which has the sign of its input and which the next layer saves
+    too.
     """
 
     @staticmethod
     def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
-        """The derivative of the activation's output."""
+        """Return the derivative of the activation's output."""
         ctx.save_for_backward(value)
         ctx.slope = slope
         return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """The gradient by dx."""
+        """Return the gradient by dx; None for the other arguments."""
         (value,) = ctx.saved_tensors
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
@@ -107,20 +117,21 @@ class MaskedTangent(torch.autograd.Function):
 def _tangent(
     layer: Callable[..., Tensor], x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
 ) -> Tensor:
-    """layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
+    """Return layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
     out: Tensor | None = None
     with torch.autocast(x.device.type, enabled=False):
+        # Autocast is off, since the operands have its format already.
         if v is not None or b is not None:
             along = torch.zeros_like(w) if v is None else v.to(x.dtype)
             out = layer(x, along, None if b is None else b.to(x.dtype))
         if dx is not None:
-            own: Tensor = layer(dx.to(x.dtype), w, None)
-            out = own if out is None else out.add_(own)
+            through_input: Tensor = layer(dx.to(x.dtype), w, None)
+            out = through_input if out is None else out.add_(through_input)
     assert out is not None
     return out
 
 
 def _format(x: Tensor) -> torch.dtype:
-    """The number format of layers: autocast's where it is on."""
+    """Return the number format of layers: autocast's where it is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

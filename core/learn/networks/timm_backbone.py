@@ -1,9 +1,10 @@
 """timm's networks without their classifier, under timm's names.
 
-The network is that of the named weights. Images of another size than the weights' own leave every stored tensor's
-shape as it is: positions are resampled in each pass, or the network has none. Stages are the stem, and three equal
-runs of the layers after it in the order of timm's `group_matcher`; so depth 2 moves the last third of the layers,
-depth 3 two thirds, depth 4 all but the stem.
+The network is that of the named weights. Images of another size than the weights' own leave every
+stored tensor's shape as it is: positions are resampled in each pass, or the network has none.
+Stages are the stem, and three equal runs of the layers after it in the order of timm's
+`group_matcher`. So depth 2 trains the last third of the layers, depth 3 two thirds, depth 4 all but
+the stem.
 """
 
 from __future__ import annotations
@@ -25,23 +26,28 @@ THIRDS = 3
 
 
 class TimmHyper(BaseModel):
-    """`model`: architecture and weights by timm's name; `recommended` lists a dozen of those there are."""
+    """Hyper-parameters of `timm`.
+
+    `model`: architecture and weights by timm's name; `recommended` lists a dozen of them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str = Field(DEFAULT, min_length=1, max_length=100)
 
 
 class TimmBackbone(Backbone):
-    """Features [B, width], as the network gives them to its classifier."""
+    """A timm network with features [B, width], as its classifier would read them."""
 
     def __init__(self, known: Pretrained, image: ImageSpec) -> None:
-        """Raises ValueError for images that the network does not take."""
+        """Build the network. Raises ValueError for images that it does not take."""
         super().__init__()
         self._known, self._image = known, image
         net = _create(known, image)
-        # The tensors keep timm's names: this module and timm's have one registry of parameters, buffers and children.
+        # The tensors keep timm's names: this module and timm's share one registry of parameters,
+        # buffers and children.
         self._parameters, self._buffers, self._modules = net._parameters, net._buffers, net._modules
         self._non_persistent_buffers_set = net._non_persistent_buffers_set
+        # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
         self.width = width_of(net)
         self.ignored = (*_classifiers(net), *_computed(net))
@@ -52,19 +58,23 @@ class TimmBackbone(Backbone):
         self.declare_stages([layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, width]."""
+        """Map [B, channels, size, size] to features [B, width]."""
         net: nn.Module = self.__dict__["_net"]
+        # timm's module is no child of this one, so `train` and `eval` do not reach it.
         net.training = self.training
         return net(x)  # type: ignore[no-any-return]
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
-        """As torch's, and buffers that are computed and never stored get their values again."""
+        """Allocate as the base class does, then recompute buffers that are never stored."""
         super().to_empty(device=device, recurse=recurse)
         timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
     def draw(self, generator: torch.Generator) -> None:
-        """timm's own first weights. They come from the global generator, which is seeded for it and then restored."""
+        """Draw timm's own first weights.
+
+        They come from the global generator, which is seeded for this and then restored.
+        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             drawn = _create(self._known, self._image).state_dict()
@@ -74,17 +84,24 @@ class TimmBackbone(Backbone):
 
 
 def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
-    """The network that timm names so. Raises ValueError for an unknown name, or images that it does not take."""
+    """Build the network that timm has under this name.
+
+    Raises ValueError for an unknown name, or images that it does not take.
+    """
     return TimmBackbone(pretrained(hyper.model), image)
 
 
 def width_of(net: nn.Module) -> int:
-    """Numbers in a feature vector: of what the classifier would be given."""
+    """Return the width of a feature vector, which is the classifier's input."""
     width: Any = getattr(net, "head_hidden_size", None) or net.num_features
     return int(width)
 
 
 def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
+    """Build timm's network for an image size.
+
+    Raises ValueError for images that it does not take.
+    """
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.takes(image.size):
@@ -94,14 +111,17 @@ def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
 
 
 def _classifiers(net: nn.Module) -> list[str]:
-    """Beginnings of the names that a checkpoint's classifier has."""
+    """Return the name prefixes of a checkpoint's classifier."""
     named: str | Sequence[str] | None = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
     names = [named] if isinstance(named, str) else named or ()
     return [f"{name}." for name in names]
 
 
 def _computed(net: nn.Module) -> list[str]:
-    """Buffers that are computed: checkpoints of older versions of timm hold some of them."""
+    """Return the names of computed buffers.
+
+    Checkpoints of older versions of timm have some of them.
+    """
     return [
         f"{at}.{name}" if at else name
         for at, module in net.named_modules()
@@ -110,14 +130,14 @@ def _computed(net: nn.Module) -> list[str]:
 
 
 def _layers(net: nn.Module) -> list[Layer]:
-    """The layers in forward order, each as the shortest prefixes that name its tensors and no other's."""
-    found = _grouped(net)
-    layer_of = {name: number for number, group in found.items() for name in group}
+    """Return the layers in forward order, each as the shortest prefixes of its own tensors."""
+    groups = _grouped(net)
+    layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
     for name, number in layer_of.items():
         for prefix in _prefixes(name):
             inside[prefix].add(number)
-    layers: dict[int, dict[str, None]] = {number: {} for number in sorted(found)}
+    layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
     for name, number in layer_of.items():
         shortest = next(prefix for prefix in _prefixes(name) if len(inside[prefix]) == 1)
         layers[number][shortest] = None
@@ -125,9 +145,10 @@ def _layers(net: nn.Module) -> list[Layer]:
 
 
 def _grouped(net: nn.Module) -> Mapping[int, list[str]]:
-    """The names of the tensors by layer, counted from the input on.
+    """Return the names of the tensors by layer, counted from the input on.
 
-    A network that does not say its layers has one for each module of its sequences, in the order of declaration.
+    A network that does not declare its layers has one for each module of its sequences, in the
+    order of declaration.
     """
     names = list(net.state_dict())
     if hasattr(net, "group_matcher"):
@@ -143,6 +164,6 @@ def _grouped(net: nn.Module) -> Mapping[int, list[str]]:
 
 
 def _prefixes(name: str) -> list[str]:
-    """`a.b.c` to `a`, `a.b`, `a.b.c`."""
+    """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

@@ -1,7 +1,7 @@
-"""The pretrained weights that timm knows, by name, without timm.
+"""The pretrained weights that timm offers, by name, without importing timm.
 
-What is known of them lies in `timm_weights.json` beside this file, which `python -m tools.timm_weights` writes from
-timm itself. It is read at the first use.
+Their properties are in `timm_weights.json` beside this file, which `python -m tools.timm_weights`
+writes from timm itself. It is read on first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from core.protocol.pretrained import Pretrained, PretrainedTable, pretrained_of
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
-"""The smallest of those that are recommended."""
+"""The smallest of the recommended weights."""
 RECOMMENDED = {
     "mobilenetv3_small_100.lamb_in1k": "the fastest on a CPU; small downloads",
     "efficientnet_b0.ra_in1k": "better than mobilenetv3 at a few times its cost",
@@ -29,26 +29,27 @@ RECOMMENDED = {
     "vit_base_patch16_224.augreg_in21k_ft_in1k": "the base of most published results of class increments",
     "swin_tiny_patch4_window7_224.ms_in1k": "a transformer of windows, for fine detail",
 }
-"""A dozen to begin with: name → what it is good for."""
+"""A dozen weights to begin with: name → recommended use."""
 _FILE = Path(__file__).with_name("timm_weights.json")
 
 
 @cache
 def table() -> PretrainedTable:
-    """All weights as they are stored."""
+    """Return the table of all weights, as stored in `timm_weights.json`."""
     value: PretrainedTable = json.loads(_FILE.read_bytes())
     return value
 
 
 def pretrained(name: str) -> Pretrained:
-    """What is known of some weights.
+    """Return the properties of pretrained weights by timm's name.
 
     Raises:
-        ValueError: timm knows none of this name, or none that can be built; it tells the nearest names.
+        ValueError: timm has no weights of this name, or none that can be built; it names the
+            closest ones.
     """
-    found = table()["weights"].get(name)
-    if found is not None:
-        return pretrained_of(name, found)
+    properties = table()["weights"].get(name)
+    if properties is not None:
+        return pretrained_of(name, properties)
     why = table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")
@@ -58,5 +59,5 @@ def pretrained(name: str) -> Pretrained:
 
 
 def pretrained_names() -> list[str]:
-    """The names of all weights that can be built, sorted."""
+    """Return the names of all weights that can be built, sorted."""
     return sorted(table()["weights"])

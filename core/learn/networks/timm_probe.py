@@ -1,6 +1,7 @@
-"""What timm's networks are like: how large, and which images they take. Found by building them without memory.
+"""Measurement of timm's networks: their size, and the images they take.
 
-This is what `timm_weights.json` tells of a network; everything else there is copied from timm.
+The networks are built without memory. `timm_weights.json` has these figures for each network;
+everything else there is copied from timm.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from core.learn.networks.timm_backbone import width_of
 from core.learn.timm_import import timm_models
 
 BATCH = 2
-"""Images of a pass: batch norms refuse one."""
+"""Images per pass: batch norms refuse one."""
 MOST_UNITS = 8
-"""Images of so many strides or patches a side are tried as the smallest."""
+"""Largest size to try as the smallest image, in strides or patches a side."""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """A network of timm.
+    """Measured properties of a timm network.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
-    `core.requests.network_size.Size`). step, smallest, resized_by: see `core.protocol.pretrained.Pretrained`.
+    `core.requests.network_size.Size`). step, smallest, resized_by: see
+    `core.protocol.pretrained.Pretrained`.
     """
 
     parameters: int
@@ -38,10 +40,10 @@ class Probed:
 
 
 def probed(name: str, size: int) -> Probed:
-    """The network of some weights, whose own images have `size` pixels a side.
+    """Measure the network of some weights, whose own images have `size` pixels a side.
 
     Raises:
-        ValueError: the network cannot be built without memory, or does not say its width.
+        ValueError: the network cannot be built without memory, or does not declare its width.
     """
     net = _built(name)
     activations, widest = _activations(net, size, width_of(net))
@@ -51,22 +53,23 @@ def probed(name: str, size: int) -> Probed:
 
 
 def _built(name: str, **arguments: object) -> nn.Module:
+    """Build a timm network on the meta device, without changing the global generator."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
 
 
 def _activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
-    """Values that a backward pass needs of one image, and those of the largest of them."""
-    own = {id(parameter) for parameter in net.parameters()}
-    seen: dict[object, int] = {}
-    kept: list[Tensor] = []
+    """Return the number of values that backward saves for one image, in all and of the largest."""
+    parameter_ids = {id(parameter) for parameter in net.parameters()}
+    sizes: dict[object, int] = {}
+    alive: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Tensor:
         source = tensor if tensor._base is None else tensor._base
-        if id(source) not in own:
+        if id(source) not in parameter_ids:
             storage = tensor.untyped_storage()
-            seen[storage._cdata] = max(seen.get(storage._cdata, 0), tensor.numel())
-            kept.append(tensor)  # so that no other tensor gets its number
+            sizes[storage._cdata] = max(sizes.get(storage._cdata, 0), tensor.numel())
+            alive.append(tensor)  # held alive, so that its address is not reused
         return tensor
 
     net.train()
@@ -74,27 +77,36 @@ def _activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
         features = net(torch.empty(BATCH, 3, size, size, device="meta"))
     if tuple(features.shape) != (BATCH, width):
         raise ValueError("its features are not one vector for each image")
-    return sum(seen.values()) // BATCH, max(seen.values()) // BATCH
+    return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
 
 
 def _sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
-    """Step, smallest size and timm's argument for images of another size; step 0: there is none."""
+    """Return step, smallest size and timm's argument for images of another size.
+
+    Step 0 means that only its own size works.
+    """
     unit, rules = _unit(net), _RULES.setdefault(type(net), [])
     plain = _Sized(name, net, "")
     for rule in rules:
         if rule.plain and plain.takes(rule.units * unit):
             return rule.sizes(unit, size)
-    others = [rule for rule in rules if not rule.plain]
-    if others and not plain.takes(2 * unit):
-        return others[0].sizes(unit, size)
-    found = next(_tried(name, net, unit), _Rule(fine=False, units=0, argument=""))
-    rules.append(found)
-    return found.sizes(unit, size)
+    with_argument = [rule for rule in rules if not rule.plain]
+    if with_argument and not plain.takes(2 * unit):
+        return with_argument[0].sizes(unit, size)
+    new_rule = next(_tried(name, net, unit), _Rule(fine=False, units=0, argument=""))
+    rules.append(new_rule)
+    return new_rule.sizes(unit, size)
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """Which images a class of networks takes: any size or multiples of the unit, from so many units on; 0: its own."""
+    """Image sizes that a class of networks takes.
+
+    Attributes:
+        fine: any size; False: multiples of the unit.
+        units: smallest size in units; 0: its own size only.
+        argument: timm's argument for other sizes; "" without one.
+    """
 
     fine: bool
     units: int
@@ -102,21 +114,25 @@ class _Rule:
 
     @property
     def plain(self) -> bool:
-        """Whether the network takes other sizes as it is."""
+        """True if the network takes other sizes without an argument."""
         return bool(self.units) and not self.argument
 
     def sizes(self, unit: int, own: int) -> tuple[int, int, str]:
+        """Return step, smallest size in pixels and timm's argument, for a unit and own size."""
         if not self.units:
             return 0, own, ""
         return (1 if self.fine else unit), self.units * unit, self.argument
 
 
 _RULES: dict[type[nn.Module], list[_Rule]] = {}
-"""Of classes of networks of which one was tried at every size. Another one that needs no argument is tried
-once more."""
+"""Rules of network classes of which one network was tried at every size.
+
+Another network that needs no argument is tried once more.
+"""
 
 
 def _tried(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+    """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _Sized(name, net, argument)
         for units in (1, 2, MOST_UNITS):
@@ -126,7 +142,7 @@ def _tried(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
 
 
 def _unit(net: nn.Module) -> int:
-    """Pixels a side of what the network sees as one: of a patch, or the stride of its last layer."""
+    """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
     embedding: Any = getattr(net, "patch_embed", None)
     patch = getattr(embedding, "patch_size", None)
     info: Any = getattr(net, "feature_info", None)
@@ -136,7 +152,7 @@ def _unit(net: nn.Module) -> int:
 
 
 class _Sized:
-    """A network with one of timm's arguments for images of other sizes; none: as it is."""
+    """A network with one of timm's arguments for images of other sizes; "": no argument."""
 
     def __init__(self, name: str, net: nn.Module, argument: str) -> None:
         self._name, self._argument = name, argument
@@ -144,6 +160,7 @@ class _Sized:
         self._dynamic: nn.Module | None = None
 
     def _net_for(self, size: int) -> nn.Module:
+        """Return the network to run on images of a size."""
         if not self._argument:
             return self._own
         if self._argument == "img_size":
@@ -152,7 +169,7 @@ class _Sized:
         return self._dynamic
 
     def takes(self, size: int) -> bool:
-        """Whether images of this size pass through the network, and its tensors are those of its own size."""
+        """Return true if images of this size pass and all tensors keep their shapes."""
         try:
             net = self._net_for(size)
             if net is not self._own and _shapes(net) != _shapes(self._own):

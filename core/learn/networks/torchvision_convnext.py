@@ -1,8 +1,9 @@
-"""torchvision's ConvNeXts (tiny, small, base, large) without their classifier, under torchvision's names.
+"""torchvision's ConvNeXts (tiny, small, base, large) without classifier, under torchvision's names.
 
-Images up to 64 pixels get a 2x2 stem of stride 2 in place of 4x4 of stride 4, unless the architecture says
-otherwise. A downsampling layer belongs to the stage (and block) after it, the stem to the first, the final
-norm to the last. No stochastic depth: a run must not depend on the global generator.
+Images up to 64 pixels get a 2x2 stem of stride 2 in place of 4x4 of stride 4, unless the
+architecture says otherwise. A downsampling layer belongs to the stage (and block) after it, the
+stem to the first, the final norm to the last. No stochastic depth: a run must not depend on the
+global generator.
 """
 
 from __future__ import annotations
@@ -21,14 +22,20 @@ LAYER_SCALE = 1e-6
 
 
 class ConvNextHyper(BaseModel):
-    """`stem`: "small" (stride 2), "standard" (stride 4), or "auto": by image size."""
+    """Hyper-parameters of ConvNeXt.
+
+    `stem`: "small" (stride 2), "standard" (stride 4), or "auto": by image size.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stem: Literal["auto", "small", "standard"] = "auto"
 
 
 class ConvNext(Backbone):
-    """Features [B, 768 | 768 | 1024 | 1536] after global average pooling and the final norm."""
+    """A ConvNeXt with features [B, 768 | 768 | 1024 | 1536].
+
+    Features are taken after global average pooling and the final norm.
+    """
 
     ignored = ("classifier.2.",)
 
@@ -37,7 +44,7 @@ class ConvNext(Backbone):
         net = getattr(torchvision_models(), name)(weights=None, stochastic_depth_prob=0.0)
         small = hyper.stem == "small" or (hyper.stem == "auto" and image.size <= SMALL_IMAGE)
         stride = 2 if small else 4
-        smallest = stride * 8  # the stem's stride, then three halvings
+        smallest = stride * 8  # stem, then three halvings
         if image.size < smallest:
             raise ValueError(f"{name} with this stem needs images of at least {smallest} pixels")
         self.features = net.features
@@ -57,18 +64,21 @@ class ConvNext(Backbone):
         self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, width]."""
+        """Map [B, channels, size, size] to features [B, width]."""
         x = self.features(x).mean((2, 3), keepdim=True)
         return self.classifier(x).flatten(1)  # type: ignore[no-any-return]
 
 
 def builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
-    """The builder of one variant by torchvision's name."""
+    """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ConvNext(name, hyper, image)
 
 
 def convnext_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """torchvision's first weights: truncated N(0, 0.02), biases 0, layer scale 1e-6."""
+    """Fill with torchvision's first weights: truncated N(0, 0.02), biases 0, layer scale 1e-6.
+
+    Returns false for a module without a rule.
+    """
     if isinstance(module, nn.Linear | nn.Conv2d):
         nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
         if module.bias is not None:

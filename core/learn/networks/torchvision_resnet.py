@@ -1,7 +1,8 @@
-"""torchvision's ResNets (18, 34, 50, 101, 152) without their classifier, under torchvision's names.
+"""torchvision's ResNets (18, 34, 50, 101, 152) without classifier, under torchvision's names.
 
-Images up to 64 pixels get the CIFAR stem (3x3, stride 1, no pooling) unless the architecture says otherwise.
-Larger ones get torchvision's, so that its checkpoints load. Stages are layer1 (with the stem) … layer4.
+Images up to 64 pixels get the CIFAR stem (3x3, stride 1, no pooling) unless the architecture says
+otherwise. Larger ones get torchvision's, so that its checkpoints load. Stages are layer1 (with the
+stem) … layer4.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from core.learn.torchvision_import import torchvision_models
 
 
 class ResNetHyper(BaseModel):
-    """`stem`: "small" up to 64 pixels, "standard" for larger images; "auto" chooses by image size."""
+    """Hyper-parameters of torchvision's ResNets.
+
+    `stem`: "small" up to 64 pixels, "standard" for larger images; "auto" chooses by image size.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stem: Literal["auto", "small", "standard"] = "auto"
 
 
 class ResNet(Backbone):
-    """Features [B, 512] (18, 34) or [B, 2048] (50, 101, 152)."""
+    """A ResNet with features [B, 512] (18, 34) or [B, 2048] (50, 101, 152)."""
 
     ignored = ("fc.",)
 
@@ -43,12 +47,12 @@ class ResNet(Backbone):
         self.width = net.fc.in_features
         for module in self.modules():
             if isinstance(module, nn.ReLU):
-                module.inplace = False  # hooks and per-sample gradients read what stands before it
+                module.inplace = False  # hooks and per-sample gradients read its input
         stages = [[(f"layer{i}.{j}",) for j in range(len(getattr(net, f"layer{i}")))] for i in range(1, 5)]
         self.declare_stages([[("conv1", "bn1"), *stages[0]], *stages[1:]])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, width]."""
+        """Map [B, channels, size, size] to features [B, width]."""
         x = self.relu(self.bn1(self.conv1(x)))
         if not self.small:
             x = functional.max_pool2d(x, 3, stride=2, padding=1)
@@ -57,5 +61,5 @@ class ResNet(Backbone):
 
 
 def builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
-    """The builder of one variant by torchvision's name."""
+    """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ResNet(name, hyper, image)

@@ -1,9 +1,9 @@
-"""torchvision's vision transformers without their classifier, under torchvision's names.
+"""torchvision's vision transformers without classifier, under torchvision's names.
 
-The named sizes follow Dosovitskiy et al. 2021; `vit` takes any. The default patch has 4 pixels a side up to
-32-pixel images, 8 up to 64, and the variant's own above. Pixels at the right and bottom that fill no patch
-are left out. Stages are four equal runs of blocks. Patches, class token and positions belong to the first,
-the final norm to the last.
+The named sizes follow Dosovitskiy et al. 2021; `vit` takes any. The default patch has 4 pixels a
+side up to 32-pixel images, 8 up to 64, and the variant's own above. Pixels at the right and bottom
+that fill no patch are left out. Stages are four equal runs of blocks. Patches, class token and
+positions belong to the first, the final norm to the last.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ Patch = Annotated[int | None, Field(ge=1, le=64)]
 
 
 class VitVariantHyper(BaseModel):
-    """`patch`: pixels a side of a patch; null: chosen by image size."""
+    """Hyper-parameters of a vision transformer of named size.
+
+    `patch`: pixels a side of a patch; null: chosen by image size.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     patch: Patch = None
 
 
 def _multiples(schema: dict[str, Any]) -> None:
-    """Says in JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
+    """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
     rules = [
         {"if": {"required": ["heads"], "properties": {"heads": {"const": n}}},
          "then": {"properties": {"hidden": {"multipleOf": n}}}}
@@ -42,7 +45,7 @@ def _multiples(schema: dict[str, Any]) -> None:
 
 
 class VitHyper(BaseModel):
-    """Sizes of a transformer: blocks, attention heads, token width (a multiple of heads), MLP width."""
+    """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_multiples)
     layers: int = Field(6, ge=1, le=48)
@@ -59,7 +62,7 @@ class VitHyper(BaseModel):
 
 
 class Vit(Backbone):
-    """Features [B, hidden]: the class token after the final norm."""
+    """A vision transformer with features [B, hidden], the class token after the final norm."""
 
     ignored = ("heads.",)
 
@@ -71,6 +74,7 @@ class Vit(Backbone):
         if patch > image.size:
             raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
         net = torchvision_models().VisionTransformer(
+            # torchvision requires a multiple of the patch.
             image_size=image.size // patch * patch,
             patch_size=patch,
             num_layers=hyper.layers,
@@ -89,22 +93,25 @@ class Vit(Backbone):
         self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, hidden]."""
+        """Map [B, channels, size, size] to features [B, hidden]."""
         return self.encoder(self.tokens(x))[:, 0]  # type: ignore[no-any-return]
 
     def tokens(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to class token and patches [B, 1 + patches, hidden]; no positions."""
+        """Map [B, channels, size, size] to class token and patches [B, 1 + patches, hidden].
+
+        Positions are not added.
+        """
         patches = self.conv_proj(x).flatten(2).transpose(1, 2)
         return torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
 
 
 def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
-    """A transformer of any size; patch 16 above 64 pixels unless given."""
+    """Build a transformer of any size; patch 16 above 64 pixels unless given."""
     return Vit(hyper, image, 16)
 
 
 def variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Callable[..., Backbone]:
-    """The builder of a named size with its own patch for large images."""
+    """Return the builder of a named size with its own patch for large images."""
 
     def build(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
         sizes = VitHyper.model_validate(
@@ -116,7 +123,10 @@ def variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Calla
 
 
 def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """torchvision's first weights: LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP."""
+    """Fill with torchvision's first weights; return false for a module without a rule.
+
+    LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.
+    """
     if isinstance(module, Vit):
         module.class_token.zero_()
     elif isinstance(module, nn.Conv2d):

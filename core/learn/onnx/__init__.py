@@ -1,5 +1,4 @@
-"""A version as an ONNX graph that takes pixels and gives probabilities, and the check that it answers as the
-version does.
+"""Export of a version as an ONNX graph from pixels to probabilities, and the check of its answers.
 
 onnx, onnxruntime and onnxscript are imported inside functions: learning needs none of them.
 """

@@ -1,4 +1,4 @@
-"""What a graph is made of: a version from pixels to probabilities, with its method's own way to answer."""
+"""The module that a graph is traced from: a version from pixels to probabilities, by its method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from core.protocol.export_job import output_name, sure_name
 
 
 class Answers(nn.Module):
-    """uint8 [B, channels, size, size] to float32 [B, classes] that sum to 1, a tensor for each head.
+    """A version that maps uint8 [B, channels, size, size] to probabilities, a tensor for each head.
 
-    tasks: what names the heads, in the order of the outputs; None for a single head. temperature: divides scores before
-    their softmax. sure_from: the probability from which on an answer is sure; None: that is no output. The numbers are
-    those of `core.learn.predicting.predict`, whose images have their channels last.
+    Each is float32 [B, classes] and sums to 1. The numbers are those of
+    `core.learn.predicting.predict`, whose images have their channels last.
+
+    Attributes:
+        tasks: tasks of the heads, in the order of the outputs; None for a single head.
+        temperature: divides scores before their softmax.
+        sure_from: least probability of a sure answer; None: no output for it.
     """
 
     shift: Tensor
@@ -38,21 +42,24 @@ class Answers(nn.Module):
         self.method = method
         self.temperature = temperature
         self.sure_from = sure_from
-        known = Inputs(normalise, channels, torch.device("cpu")).normalise
-        self.register_buffer("shift", torch.tensor([[[255 * mean]] for mean in known.mean]))
-        self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in known.std]))
+        resolved = Inputs(normalise, channels, torch.device("cpu")).normalise
+        self.register_buffer("shift", torch.tensor([[[255 * mean]] for mean in resolved.mean]))
+        self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in resolved.std]))
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs."""
+        """Names of the graph's outputs, in their order."""
         names = [output_name(task) for task in self.tasks]
         return names if self.sure_from is None else names + [sure_name(task) for task in self.tasks]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """A tensor for each head, in the order of `tasks`; then bool [B] for each: whether the answer is sure."""
+        """Return a tensor for each head, in the order of `tasks`, then a mask of its sure answers.
+
+        Masks are bool [B]; there are none without `sure_from`.
+        """
         x = (images.float() - self.shift) * self.scale
         scores = (self.method.predict_logits(self.network, x, task).float() for task in self.tasks)
-        if self.temperature != 1:  # a graph of a version without one has no node for it
+        if self.temperature != 1:  # at 1 the graph gets no node for it
             scores = (score / self.temperature for score in scores)
         probabilities = tuple(score.softmax(1) for score in scores)
         if self.sure_from is None:

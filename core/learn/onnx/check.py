@@ -1,7 +1,8 @@
-"""Whether a graph in ONNX Runtime says what the version says, before anybody gets it.
+"""Comparison of a graph in ONNX Runtime with its version, before the graph is stored.
 
-Both see the same images, of noise and of the version's own tasks. Where no probability differs by more than the
-tolerance, the most probable class is the same wherever it leads by more than twice as much.
+Both see the same images, of noise and of the version's own tasks. Where no probability differs by
+more than the tolerance, the most probable class is the same wherever it leads by more than twice as
+much.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from core.protocol.export_job import INPUT, output_name, sure_name
 
 BATCHES = (1, 3, 17)
 MAX_HELD_OUT = 64
-"""Held-out images at most, of all tasks together."""
+"""Maximum number of held-out images, of all tasks together."""
 TOLERANCE = 1e-5
 LINEARISED_TOLERANCE = 1e-3
-"""A linearised network adds up a value and its derivative, which may be large and of opposite signs."""
+"""Tolerance for linearised networks, which add a value and its derivative.
+
+Both may be large and of opposite signs.
+"""
 MOST_TOLERANCE = 1e-2
-"""Of a version whose probabilities move by more than that by rounding alone, no graph can be checked."""
+"""Largest tolerance: if rounding alone moves probabilities by more, no graph can be checked."""
 UNCHECKED = (
     " Rounding in float32 alone may move this answer that far: the scores behind it are large numbers that cancel out. "
     "Features that tell classes apart keep them small: give the model a pretrained base. The version itself can be "
@@ -40,12 +44,19 @@ _SEED = 0
 
 Images = NDArray[np.uint8]
 Run = Callable[[Images], dict[str, Any]]
-"""From images [N, size, size, channels] to the graph's outputs by name."""
+"""Function from images [N, size, size, channels] to the graph's outputs by name."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The largest difference of a probability, the most that one may differ, and how many images were seen."""
+    """Result of comparing a graph with its version.
+
+    Attributes:
+        max_difference: largest difference of a probability.
+        tolerance: largest difference allowed.
+        images: number of noise images.
+        held_out_images: number of held-out images.
+    """
 
     max_difference: float
     tolerance: float
@@ -65,41 +76,47 @@ def check(
     """Compare a graph with the version that it was made of.
 
     Args:
+        path: the graph.
+        answers: the version.
+        normalise: mean and standard deviation of its images.
         image: size and channels.
         held_out: task to images [N, size, size, channels] that the version knows.
-        most: of these that are compared, of all tasks together.
+        threads: for ONNX Runtime.
+        most: maximum number of held-out images to compare, of all tasks together.
 
     Raises:
-        ExportFailed: ONNX Runtime cannot run it for some size of batch, or it answers otherwise.
+        ExportFailed: ONNX Runtime cannot run the graph for some size of batch, or its answers
+            differ.
     """
     size, channels = image
     rng = np.random.default_rng(_SEED)
     noise = [rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES]
     run = open_graph(path, threads)
-    worst, tolerance, seen = 0.0, 0.0, 0
+    worst, tolerance, compared = 0.0, 0.0, 0
     for batch, tasks in _questions(answers, noise, held_out, most):
-        found = run(batch)
+        outputs = run(batch)
         for task in tasks:
             ours, may = _expected(answers, batch, task, normalise)
-            theirs = found[output_name(task)]
+            theirs = outputs[output_name(task)]
             _compare(ours, theirs, may)
             if answers.sure_from is not None:
-                _compare_sure(theirs, found[sure_name(task)], answers.sure_from)
+                _compare_sure(theirs, outputs[sure_name(task)], answers.sure_from)
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
-        seen += len(batch)
+        compared += len(batch)
     random = sum(BATCHES)
-    return Checked(worst, tolerance, random, seen - random)
+    return Checked(worst, tolerance, random, compared - random)
 
 
 def allowed(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
-    """How far each probability [N, C] can come where every score of its image moves by `moved` [N]; at least `least`,
-    at most `MOST_TOLERANCE`.
+    """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
 
-    A probability is the sigmoid of how far its score lies above the others', which moves by at most twice as much.
+    It is the difference if every score of an image changes by `moved` [N]. A probability is the
+    sigmoid of its score's lead over the others, which changes by at most twice as much.
     """
+    # Keep the logarithms below finite at probabilities of 0 and 1.
     p = np.clip(probabilities.astype(np.float64), 1e-300, 1 - 1e-16)
     lead, by = np.log(p) - np.log1p(-p), 2 * moved[:, None].astype(np.float64)
     far = np.maximum(_sigmoid(lead + by) - p, p - _sigmoid(lead - by))
@@ -113,7 +130,7 @@ def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 def _expected(
     answers: Answers, batch: Images, task: int | None, normalise: Normalisation | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """The version's probabilities [N, C], and by how much each of the graph's may differ."""
+    """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
     def scores(network: Network, x: Tensor, head: int | None) -> Tensor:
@@ -123,12 +140,12 @@ def _expected(
     _, ours = predicting.predict(
         answers.network, batch, task, normalise, scores=scores, temperature=answers.temperature
     )
-    least = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
-    return ours, allowed(ours, torch.cat(moved).numpy(), least)
+    minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
+    return ours, allowed(ours, torch.cat(moved).numpy(), minimum)
 
 
 def _compare(ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]) -> None:
-    """Raises ExportFailed where shapes differ, a number is none, or a probability differs by more than it may."""
+    """Raise ExportFailed for another shape, a number not finite, or too large a difference."""
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
         raise ExportFailed("The graph's answers are no numbers, or too many or too few. Nothing was stored.")
     difference = np.abs(ours - theirs)
@@ -143,7 +160,7 @@ def _compare(ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArra
 
 
 def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float) -> None:
-    """Raises ExportFailed where a graph calls an answer sure that its own probability does not, or the reverse."""
+    """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
     if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
         raise ExportFailed("The graph calls other answers sure than the version does. Nothing was stored.")
 
@@ -151,9 +168,10 @@ def _compare_sure(probabilities: NDArray[np.float32], sure: NDArray[np.bool_], l
 def _questions(
     answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
-    """Batches, and the heads that are asked about each."""
+    """Yield batches, and the heads to compare on each."""
     for batch in noise:
         yield batch, list(answers.tasks)
+    # An equal number of images of each task, within the limit for all.
     share, batch_size = max(1, most // max(1, len(held_out))), max(BATCHES)
     for task, images in list(held_out.items())[:most]:
         heads: list[int | None] = [head for head in (task, None) if head in answers.tasks]
@@ -162,12 +180,15 @@ def _questions(
 
 
 def open_graph(path: Path, threads: int) -> Run:
-    """Load a graph into ONNX Runtime. Raises ExportFailed, and so does what it returns, where that cannot run it."""
+    """Load a graph into ONNX Runtime.
+
+    Raises ExportFailed if it cannot be loaded. The returned function raises it if it cannot be run.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # A thread that waits for work would take the core of a decoder or of the API.
+    # A thread that spins while it waits for work would occupy the core of a decoder or of the API.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
     try:
@@ -178,14 +199,15 @@ def open_graph(path: Path, threads: int) -> Run:
 
     def run(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
-            found = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
+            outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
             raise _unusable(error) from error
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, outputs, strict=True))
 
     return run
 
 
 def _unusable(error: Exception) -> ExportFailed:
-    line = str(error).strip().partition("\n")[0]
-    return ExportFailed(f"ONNX Runtime cannot run the graph ({type(error).__name__}: {line[:300]})")
+    """Return the error for a graph that ONNX Runtime cannot run."""
+    first_line = str(error).strip().partition("\n")[0]
+    return ExportFailed(f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})")

@@ -1,7 +1,8 @@
-"""Faster arithmetic in place of a version's network, such as its graph: the same classes, in a fraction of the time.
+"""Faster arithmetic in place of a version's network, such as its graph, with the same classes.
 
-Its probabilities may differ from the version's own by a tolerance. That is enough to swap two classes that are nearly
-equally probable, or to cross the threshold of sure answers: such images are answered by the network.
+Its probabilities may differ from the version's own by a tolerance. That is enough to swap two
+classes that are nearly equally probable, or to cross the threshold of sure answers. Such images are
+answered by the network instead.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ Probabilities = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Engine:
-    """Something that answers as a version does.
+    """A replacement for a version's network.
 
     Attributes:
-        name: as answers name it.
+        name: its name in responses.
         run: from images and the task to probabilities. Raises ExportFailed where it cannot answer.
-        tolerance: a probability may differ from the version's own by so much.
+        tolerance: largest difference of a probability from the version's own.
     """
 
     name: EngineName
@@ -43,8 +44,10 @@ class Engine:
 
         Args:
             images: uint8 [N, size, size, channels].
-            predict_exactly: the version's own answers to some of them, by its network.
-            sure_from: the probability from which on an answer is sure; None: there is no such.
+            task: the head in the task scenario.
+            predict_exactly: returns the version's own probabilities of given images, by its
+                network.
+            sure_from: least probability of a sure answer; None: there is no such threshold.
 
         Raises:
             ExportFailed: as `run`.
@@ -59,10 +62,10 @@ class Engine:
 def find_unclear(
     probabilities: Probabilities, tolerance: float, sure_from: float | None
 ) -> NDArray[np.bool_]:
-    """Return bool [N]: a probability that differs by `tolerance` may change the best class, or whether it is sure.
+    """Return bool [N], true for images whose result a difference by `tolerance` may change.
 
-    Both of two probabilities may differ, in opposite directions. An image with a probability that is no number is
-    unclear, too.
+    The result is the best class, and whether it is sure. Both of two probabilities may differ, in
+    opposite directions. An image with a probability that is no number is unclear, too.
     """
     best = np.sort(probabilities.astype(np.float64), axis=1)[:, ::-1]
     lead = best[:, 0] - best[:, 1] if best.shape[1] > 1 else np.full(len(best), np.inf)

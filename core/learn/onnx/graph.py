@@ -1,6 +1,6 @@
-"""Writes a version as an ONNX file that is the same, byte for byte, whenever and wherever it is made of it.
+"""Writing of a version as an ONNX file that is the same, byte for byte, on every machine.
 
-`torch.onnx.export` notes source lines of its machine beside each node: they are left out.
+`torch.onnx.export` records source lines of its machine beside each node: they are removed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ from core.learn.onnx.answers import Answers
 from core.protocol.export_job import GRAPH, GRAPH_DATA, INPUT, OPSET
 
 BATCH = "batch"
-"""Name of the dimension that is free."""
+"""Name of the dynamic dimension, the number of images."""
 EXTERNAL_FROM_BYTES = 1_900_000_000
-"""A protobuf file holds less than 2 GiB: of more weights, all are in a file of their own."""
+"""Bytes of weights above which all are in a file of their own.
+
+A protobuf file holds less than 2 GiB.
+"""
 _TRACED = 2
-"""Images that the graph is traced with: 1 would be taken for a constant."""
+"""Number of images to trace the graph with: 1 would become a constant."""
 
 
 class ExportFailed(Exception):
-    """The version cannot be exported, or its graph answers otherwise; the text is for a person."""
+    """Raised when a version cannot be exported, or its graph answers differently.
+
+    The text is for a person.
+    """
 
 
 def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
-    """Write the graph into a folder; returns the names of its files, the graph first.
+    """Write the graph into a folder; return the names of its files, the graph first.
 
     Raises:
-        ExportFailed: the exporter has no rule for something that the network does, or fixes the batch.
+        ExportFailed: the exporter has no rule for one of the network's operations, or fixes the
+            batch.
     """
     model = _traced(answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8))
     _forget_sources(model)
@@ -46,15 +53,16 @@ def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]
 
 
 def _traced(answers: Answers, images: torch.Tensor) -> Any:
-    """The graph of `answers` with a free batch, an `onnx_ir.Model`."""
+    """Return the graph of `answers` with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it fuses what ONNX has no node for
+    # The fast path fuses operations for which ONNX has no node.
+    torch.backends.mha.set_fastpath_enabled(False)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Named by a text the dimension is `Dim.DYNAMIC`. With a `Dim` of ours, one that the tracer takes for
-            # fixed (a ViT's) ends in a graph for two images alone, without a word.
+            # A dimension named by a string is `Dim.DYNAMIC`. With a `Dim` of our own, one that the
+            # tracer takes for fixed (a ViT's) silently ends in a graph for two images alone.
             program = torch.onnx.export(
                 answers,
                 (images,),
@@ -74,6 +82,7 @@ def _traced(answers: Answers, images: torch.Tensor) -> Any:
 
 
 def _forget_sources(model: Any) -> None:
+    """Remove all metadata, which names source lines of this machine."""
     model.metadata_props.clear()
     for graph in (model.graph, *model.functions.values()):
         graph.metadata_props.clear()
@@ -88,7 +97,7 @@ def _forget_sources(model: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What is at the bottom of an error, in at most 300 characters."""
+    """Return the first line of an error's root cause, in at most 300 characters."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip().partition("\n")[0]

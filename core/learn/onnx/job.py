@@ -1,4 +1,4 @@
-"""What a job process runs that exports a version: from a spec file to a folder with a checked graph.
+"""The job process that exports a version: from a spec file to a folder with a checked graph.
 
 Phases: load (the version as a network) → export → check.
 """
@@ -28,10 +28,10 @@ RESULT = "result.json"
 
 
 def export(spec: ExportSpec, emit: Emit) -> Path:
-    """Make and check the graph of a version; returns the folder with its files and `result.json`.
+    """Make and check the graph of a version; return the folder with its files and `result.json`.
 
     Raises:
-        ExportFailed: it cannot be exported, or the graph answers otherwise.
+        ExportFailed: it cannot be exported, or the graph answers differently.
     """
     torch.set_num_threads(spec.threads)
     emit(PhaseEvent(phase="load"))
@@ -61,31 +61,38 @@ def export(spec: ExportSpec, emit: Emit) -> Path:
 
 
 def _images(path: Path) -> Images:
-    """Some images of a dataset file."""
+    """Return the first images of a dataset file, up to `MAX_HELD_OUT`."""
     images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
     return images
 
 
 def _versions() -> dict[str, str]:
+    """Return the installed versions of the packages that an export uses."""
     return {name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
 
 
 def _end_when_asked(control_fd: int, out_fd: int) -> None:
-    """Nothing of an export is worth keeping: a stop ends it at once, and so does the end of the pipe."""
+    """End the process at once on a stop request, or when the control pipe closes.
+
+    An export has no partial result worth saving.
+    """
 
     def listen() -> None:
-        while asked := os.read(control_fd, 64):
-            if ControlRequest.STOP.value.encode() in asked:
+        while request := os.read(control_fd, 64):
+            if ControlRequest.STOP.value.encode() in request:
                 os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
                 os._exit(0)
         os._exit(EXIT_ORPHANED)
 
+    # A daemon thread does not hold up the exit of the process.
     threading.Thread(target=listen, name="control", daemon=True).start()
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Export what a spec file asks, with events to `out_fd`; the exit status. It ends when asked to stop, and
-    when the control pipe closes."""
+    """Export as a spec file says, with events to `out_fd`; return the exit status.
+
+    The process ends on a stop request, and when the control pipe closes.
+    """
 
     def work(emit: Emit) -> None:
         _end_when_asked(control_fd, out_fd)

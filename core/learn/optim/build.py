@@ -1,7 +1,7 @@
-"""A stock torch optimizer for the parameters that move, with its state keyed by parameter name.
+"""A stock torch optimizer for the trainable parameters, with its state keyed by parameter name.
 
-CPU and CUDA use fused kernels. The learning rate is a pure function of the step, so a resumed run needs no
-scheduler state.
+CPU and CUDA use fused kernels. The learning rate is a pure function of the step, so a resumed run
+needs no scheduler state.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from core.learn.optim import eager
 from core.learn.optim.olor import Anchored, Olor
 from core.learn.recipe import OptimizerRecipe, is_head
 
+# At import, before the first call of an optimizer's method imports the compiler.
 eager.leave_compiler_out()
 
 
 class NamedOptimizer:
-    """A torch optimizer with at most two groups: `backbone` at lr, `head` at head_lr."""
+    """A torch optimizer with at most two parameter groups: `backbone` at lr, `head` at head_lr."""
 
     def __init__(
         self,
@@ -32,8 +33,14 @@ class NamedOptimizer:
         rollback: Sequence[Anchored] = (),
         warn: Callable[[str], None] = warnings.warn,
     ) -> None:
-        """parameters: the set S by name, in network order. steps: optimizer steps of the whole stage.
-        rollback: what OLOR pulls back after each step.
+        """Build the optimizer for a stage of training.
+
+        Args:
+            recipe: the optimizer's part of the recipe.
+            parameters: the trainable parameters by name, in network order.
+            steps: optimizer steps of the whole stage.
+            rollback: parameters that OLOR pulls back after each step; empty without OLOR.
+            warn: called with a message for the user.
         """
         self.recipe = recipe
         self.steps = steps
@@ -49,9 +56,9 @@ class NamedOptimizer:
                 self._peaks.append(peak)
         self.torch = _make(recipe, groups)
         if recipe.name == "sgd" and recipe.momentum > 0:
-            # The fused kernel needs a buffer for all parameters or for none, but replay may reach the head
-            # of an old task later than the others. A buffer of zeros gives the same bits; with dampening it
-            # makes a moving average from the first step on.
+            # The fused kernel needs a buffer for all parameters or for none, but replay may reach
+            # the head of an old task later than the others. A buffer of zeros gives the same bits;
+            # with dampening it makes a moving average from the first step on.
             for parameter in self._parameters.values():
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
@@ -62,32 +69,32 @@ class NamedOptimizer:
         )
 
     def set_rate(self, step: int) -> None:
-        """Set the learning rates of step 0 … steps - 1."""
+        """Set the learning rates for a step, 0 to steps - 1."""
         factor = rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
     def step(self) -> None:
-        """One step, after clipping the gradient's norm if the recipe asks for it."""
+        """Take one step, after clipping the gradient's norm if the recipe says so."""
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """(`<parameter>|<slot>`, tensor) of all optimizer state."""
+        """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
             for slot, value in sorted(self.torch.state.get(parameter, {}).items()):
                 if isinstance(value, Tensor):
                     yield f"{name}|{slot}", value
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state` returned, in the memory layout of each parameter.
+        """Load state that `state` returned, in the memory layout of each parameter.
 
-        Rows that a parameter has gained start at zero; parameters that do not move now are left out. State of
-        another kind of optimizer is left out with a warning.
+        Rows that a parameter has gained start at zero. Parameters that are not trained now are
+        skipped. State of another kind of optimizer is skipped with a warning.
         """
-        known = _slots(self.recipe)
-        if any(key.rpartition("|")[2] not in known for key in state):
+        expected_slots = _slots(self.recipe)
+        if any(key.rpartition("|")[2] not in expected_slots for key in state):
             self._warn(f"the state of another optimizer is not used: {self.recipe.name} starts afresh")
             return
         for key, value in state.items():
@@ -96,18 +103,22 @@ class NamedOptimizer:
             if parameter is None:
                 continue
             if value.dim() == 0:
-                held = value.clone()
+                slot_value = value.clone()
                 if self.torch.defaults.get("fused") or self.torch.defaults.get("capturable"):
-                    held = held.to(parameter.device)
+                    slot_value = slot_value.to(parameter.device)
             else:
-                # Fused kernels walk memory: state must be laid out exactly as the parameter is.
-                held = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-                held[: value.shape[0]].copy_(value)
-            self.torch.state[parameter][slot] = held
+                # Fused kernels walk memory linearly: state must be laid out exactly as the
+                # parameter is.
+                slot_value = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                slot_value[: value.shape[0]].copy_(value)
+            self.torch.state[parameter][slot] = slot_value
 
 
 def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
-    """Share of the peak rate at step 0 … steps - 1: linear warm-up, then constant, or cosine to zero."""
+    """Return the share of the peak learning rate at a step, 0 to steps - 1, in [0, 1].
+
+    Linear warm-up, then constant, or cosine to zero.
+    """
     warmup = min(recipe.warmup_steps, steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -132,7 +143,7 @@ def _make(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.opt
 
 
 def _slots(recipe: OptimizerRecipe) -> frozenset[str]:
-    """What the optimizer remembers of a parameter."""
+    """Return the names of the tensors that the optimizer stores for each parameter."""
     if recipe.name == "sgd":
         return frozenset({"momentum_buffer"} if recipe.momentum > 0 else ())
     return frozenset({"step", "exp_avg", "exp_avg_sq"})

@@ -1,8 +1,8 @@
-"""Optimizers without torch's compiler, whose import costs each process a second and 70 MB.
+"""Optimizer steps without torch's compiler, whose import costs each process a second and 70 MB.
 
-torch marks methods of its optimizers as not to be compiled, and imports the compiler at their first call to
-do so. The two functions here avoid that. Where a release of torch changes these internals, the compiler is
-imported as usual and results stay the same.
+torch marks methods of its optimizers as not to be compiled, and imports the compiler at their first
+call to do so. The two functions here avoid that. Where a release of torch changes these internals,
+the compiler is imported as usual and results stay the same.
 """
 
 import inspect
@@ -11,11 +11,11 @@ import torch
 from torch.optim import Optimizer
 
 _MARK = "__dynamo_disable"
-"""Attribute where `torch._compile._disable_dynamo` keeps the method that it calls."""
+"""Attribute in which `torch._compile._disable_dynamo` stores the method that it calls."""
 
 
 def leave_compiler_out() -> None:
-    """Let every method of `torch.optim.Optimizer` that is marked as not to be compiled run directly."""
+    """Let methods of `torch.optim.Optimizer` that are marked as not to be compiled run directly."""
     for method in vars(Optimizer).values():
         plain = getattr(method, "__wrapped__", None)
         if plain is not None and not hasattr(plain, _MARK):
@@ -23,7 +23,7 @@ def leave_compiler_out() -> None:
 
 
 def step(optimizer: Optimizer) -> None:
-    """One step of an optimizer that is not differentiated through; registered hooks are not called."""
+    """Take one step of an optimizer, outside autograd and without calling registered hooks."""
     plain = inspect.unwrap(type(optimizer).step)
     with torch.no_grad():
         plain(optimizer)

@@ -1,9 +1,10 @@
-"""The quadratic program of gradient episodic memory in its dual form, and its solution.
+"""The quadratic program of gradient episodic memory (GEM) in its dual form, and its solver.
 
-GEM seeks the gradient closest to g that opposes no memory's gradient g_k. With the g_k as rows of G it is g +
-Gᵀv, where v solves min ½ vᵀPv + qᵀv subject to v ≥ gamma, P = GGᵀ and q = Gg (Lopez-Paz & Ranzato 2017,
-equation 11). The problem has one variable per earlier task, so it is solved on the CPU in float64 whatever
-the size of the network. Nothing absolute is added to P, so scaling all gradients leaves v as it is.
+GEM seeks the gradient closest to g that opposes no earlier task's gradient g_k. With the g_k as
+rows of G it is g + Gᵀv, where v solves min ½ vᵀPv + qᵀv subject to v ≥ gamma, P = GGᵀ and q = Gg
+(Lopez-Paz & Ranzato 2017, equation 11). The problem has one variable per earlier task, so it is
+solved on the CPU in float64 for networks of any size. No absolute constant is added to P, so
+scaling all gradients leaves v unchanged.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-DEGENERATE = 1e-12  # a row of less than this share of the largest |g_k|² constrains nothing
+# Rows with less than this share of the largest |g_k|² are treated as zero and constrain nothing.
+DEGENERATE = 1e-12
+# A sweep that changes u by less than this share ends the search.
 CONVERGED = 1e-12
 SWEEPS = 10_000
-COLUMNS = 2**17  # columns of G that are float64 at a time
+COLUMNS = 2**17  # columns of G converted to float64 at a time
 
 
 def gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """(P [t, t], q [t]) on the CPU in float64, for rows G [t, d] and gradient g [d] of any float type."""
+    """Return P [t, t] and q [t], float64 on the CPU, for rows G [t, d] and gradient g [d].
+
+    G and g may have any float type.
+    """
     t = rows.shape[0]
     gram = torch.zeros(t, t, dtype=torch.float64, device=rows.device)
     dots = torch.zeros(t, dtype=torch.float64, device=rows.device)
@@ -26,26 +32,34 @@ def gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         block = rows[:, start : start + COLUMNS].double()
         gram += block @ block.T
         dots += block @ gradient[start : start + COLUMNS].double()
-    both = torch.cat([gram, dots[:, None]], 1).cpu()  # in one copy, for which a GPU waits
+    both = torch.cat([gram, dots[:, None]], 1).cpu()  # one copy, so that a GPU waits once
     return both[:, :t].contiguous(), both[:, t].contiguous()
 
 
 def solve(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
-    """v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv; 0 where a row of G is degenerate.
+    """Return the v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv.
 
-    gram: P [t, t]. dots: q [t]. Both on the CPU. Cyclic coordinate descent on u = v - gamma ≥ 0: for a
-    positive semidefinite P every sweep lowers the objective, and each coordinate has a closed form.
+    v is 0 where a row of G is degenerate. Uses cyclic coordinate descent on u = v - gamma ≥ 0: for
+    a positive semidefinite P every sweep lowers the objective, and each coordinate has a closed
+    form.
+
+    Args:
+        gram: P, float64 [t, t] on the CPU.
+        dots: q, float64 [t] on the CPU.
+        gamma: lower bound of v.
     """
     norms = gram.diagonal()
-    kept = (norms > DEGENERATE * norms.max()).nonzero().squeeze(1)
-    p = gram.index_select(0, kept).index_select(1, kept)
+    nonzero_rows = (norms > DEGENERATE * norms.max()).nonzero().squeeze(1)
+    p = gram.index_select(0, nonzero_rows).index_select(1, nonzero_rows)
     rows: list[list[float]] = p.tolist()
-    # slope = P u + q', kept up to date; plain floats, since a tensor call costs more than a whole row here.
-    slope: list[float] = (dots.index_select(0, kept) + gamma * p.sum(1)).tolist()
+    # slope = P u + q', updated with each coordinate. Plain floats, since one tensor call costs more
+    # than a whole row here.
+    slope: list[float] = (dots.index_select(0, nonzero_rows) + gamma * p.sum(1)).tolist()
     u = [0.0] * len(rows)
     for _ in range(SWEEPS):
         change = 0.0
         for k, row in enumerate(rows):
+            # The minimum along this coordinate, clipped to u ≥ 0.
             new = max(0.0, u[k] - slope[k] / row[k])
             step = new - u[k]
             if step != 0.0:
@@ -55,5 +69,5 @@ def solve(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
         if change <= CONVERGED * (1 + max(u, default=0.0)):
             break
     v = torch.zeros_like(dots)
-    v[kept] = torch.tensor(u, dtype=torch.float64) + gamma
+    v[nonzero_rows] = torch.tensor(u, dtype=torch.float64) + gamma
     return v

@@ -1,10 +1,11 @@
-"""OLOR: after every step of a stock optimizer, each layer moves back towards its starting point.
+"""OLOR: after every step of a stock optimizer, pull each layer back towards its starting point.
 
-Huang et al. 2024, One Step Learning, One Step Review (arXiv 2401.10962). The paper keeps the displacement d =
-θ - θ₀ as optimizer state and damps both d and the step. Since d is the displacement itself, that equals θ ←
-lerp(optimizer's θ, θ₀, rho) with rho = iota · lr / peak lr: one fused pass, no state, and no drift between d
-and θ - θ₀ in low precision. Layer i of 0 … n has iota2 + (1 - i/n)^gamma · (iota1 - iota2). Heads and
-BatchNorm's statistics are not pulled back. Weight decay acts before.
+Huang et al. 2024, One Step Learning, One Step Review (arXiv 2401.10962). The paper stores the
+displacement d = θ - θ₀ as optimizer state and damps both d and the step. Since d is the
+displacement itself, that equals θ ← lerp(optimizer's θ, θ₀, rho) with rho = iota · lr / peak lr.
+This takes one fused pass and no state, and d cannot drift from θ - θ₀ in low precision. Layer i of
+0 … n has iota = iota2 + (1 - i/n)^gamma · (iota1 - iota2). Heads and BatchNorm's statistics are not
+pulled back. Weight decay acts before the pull.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from core.learn.recipe import OlorRecipe, is_head
 
 @dataclass(frozen=True)
 class Anchored:
-    """A parameter whose first `len(anchor)` rows are pulled back by the share `iota` at the peak rate."""
+    """A parameter whose first rows are pulled back towards an anchor.
+
+    Attributes:
+        parameter: the parameter to pull back.
+        anchor: values to return to, for the first `len(anchor)` rows of the parameter.
+        iota: share of the distance to go back in one step at the peak rate.
+    """
 
     parameter: nn.Parameter
     anchor: Tensor
@@ -32,19 +39,19 @@ class Anchored:
 
 @dataclass(frozen=True)
 class _Pull:
+    """An anchored parameter, prepared for the fused pass."""
+
     parameter: nn.Parameter
     iota: float
-    target: Tensor  # the rows of the parameter that have an anchor, in the parameter's own memory
-    anchor: Tensor  # laid out as `target`, as one fused pass over both needs
+    target: Tensor  # a view of the parameter's rows that have an anchor
+    anchor: Tensor  # in the memory layout of `target`, which one fused pass over both requires
     group: int
 
 
 class Olor:
-    """Steps any torch optimizer, then pulls weights back.
+    """A wrapper that steps any torch optimizer, then pulls weights back.
 
-    `peaks`: the peak rate of each of the optimizer's groups. It is not read from the optimizer: a scheduler
-    may have set another `initial_lr` (OneCycleLR: a 25th of the peak, so rho would be 25 times too large). A
-    parameter without a gradient does not move back in that step, nor does any at rho 0.
+    A parameter without a gradient is not pulled back in that step, nor is any at rho 0.
     """
 
     def __init__(
@@ -54,7 +61,18 @@ class Olor:
         anchored: Sequence[Anchored],
         warn: Callable[[str], None],
     ) -> None:
-        """Raises KeyError for an anchored parameter that the optimizer does not have."""
+        """Prepare the anchored parameters.
+
+        Raises KeyError for one that the optimizer does not have.
+
+        Args:
+            optimizer: the optimizer to step.
+            peaks: the peak rate of each of the optimizer's groups. The optimizer's `initial_lr` is
+                not used, because a scheduler may change it: OneCycleLR sets a 25th of the peak,
+                which makes rho 25 times too large.
+            anchored: parameters to pull back, with their anchors.
+            warn: called with a message for the user.
+        """
         self._optimizer = optimizer
         self._peaks = list(peaks)
         self._warn = warn
@@ -63,12 +81,13 @@ class Olor:
         self._pulls: list[_Pull] = []
         for each in anchored:
             whole = each.parameter.detach()
+            # A head that has grown has an anchor for its old rows only.
             target = whole if each.anchor.shape == whole.shape else whole[: len(each.anchor)]
             anchor = torch.empty_like(target).copy_(each.anchor)
             self._pulls.append(_Pull(each.parameter, each.iota, target, anchor, group_of[each.parameter]))
 
     def step(self) -> None:
-        """The optimizer's step, then the rollback."""
+        """Take the optimizer's step, then pull the anchored parameters back."""
         eager.step(self._optimizer)
         groups = zip(self._optimizer.param_groups, self._peaks, strict=True)
         rates = [float(group["lr"]) / peak for group, peak in groups]
@@ -77,6 +96,8 @@ class Olor:
         shares: list[float] = []
         for pull in self._pulls:
             rho = self._share(pull.iota * rates[pull.group])
+            # The optimizer did not move a parameter without a gradient, so there is no step to
+            # damp.
             if rho > 0 and pull.parameter.grad is not None:
                 targets.append(pull.target)
                 anchors.append(pull.anchor)
@@ -85,6 +106,7 @@ class Olor:
             torch._foreach_lerp_(targets, anchors, shares)
 
     def _share(self, rho: float) -> float:
+        """Return rho limited to [0, 1]; warn the first time that it lies outside."""
         if 0 <= rho <= 1:
             return rho
         if not self._warned:
@@ -94,7 +116,7 @@ class Olor:
 
 
 def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
-    """iota of layer i of 0 … n. A single layer (n = 0) has iota1."""
+    """Return iota, the rollback share, of layer i of 0 … n. A single layer (n = 0) has iota1."""
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
@@ -102,16 +124,22 @@ def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
 def layer_iotas(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
-    """iota by parameter, for those that move and belong to the backbone.
+    """Return iota, the rollback share, by parameter name, for the trainable backbone.
 
-    `names`: all that may move, in the network's order. `layers`: name prefixes of the backbone's blocks. With
-    granularity "tensor" each tensor that moves is a layer.
+    Args:
+        names: all trainable parameters, in network order.
+        layers: name prefixes of the backbone's blocks, one sequence per layer.
+        recipe: OLOR's part of the recipe. With granularity "tensor" each trainable tensor is a
+            layer.
     """
     return {name: layer_iota(i, n, recipe) for i, n, name in _layers(names, layers, recipe)}
 
 
 def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
-    """iota of each layer of the backbone that moves, from the first on; arguments as for `layer_iotas`."""
+    """Return iota, the rollback share, of each trainable backbone layer, from the first on.
+
+    The arguments are those of `layer_iotas`.
+    """
     return [
         layer_iota(i, n, recipe) for i, n in sorted({(i, n) for i, n, _ in _layers(names, layers, recipe)})
     ]
@@ -120,7 +148,7 @@ def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe
 def _layers(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> Iterator[tuple[int, int, str]]:
-    """(i, n, parameter): the parameter is in layer i of 0 … n."""
+    """Yield (i, n, parameter name) for each trainable parameter, which is in layer i of 0 … n."""
     body = [name for name in names if name.startswith("backbone.")]
     if recipe.granularity == "tensor":
         yield from ((i, len(body) - 1, name) for i, name in enumerate(body))
@@ -132,27 +160,27 @@ def _layers(
 
 
 def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
-    """What moves now and is pulled back by a share above 0; [] when OLOR has no effect.
+    """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.
     """
     weights = ctx.weights_at(recipe.anchor)
-    found: list[Anchored] = []
+    candidates: list[Anchored] = []
     for name, iota in layer_iotas(list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe).items():
         if name not in weights:
             raise ValueError(f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it")
-        found.append(Anchored(ctx.trainable[name], weights[name], iota))
+        candidates.append(Anchored(ctx.trainable[name], weights[name], iota))
     if recipe.anchor_old_head_rows:
-        found += _old_rows(ctx.trainable, ctx.weights_at("update_start"), recipe.iota1)
-    return [each for each in found if each.iota > 0]
+        candidates += _old_rows(ctx.trainable, ctx.weights_at("update_start"), recipe.iota1)
+    return [each for each in candidates if each.iota > 0]
 
 
 def _old_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
 ) -> list[Anchored]:
-    """Head rows that the parent had.
+    """Return the head rows that the parent version had, anchored at the start of the task.
 
-    Version 0 has none, so these rows are anchored at the start of the task.
+    Version 0 has no head rows to serve as an anchor.
     """
     return [
         Anchored(parameter, weights[name], iota)

@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from core.protocol.gate import CheckPicture
+from core.protocol.patch import RecipePatch
 
 
 class ActionBody(TypedDict, total=False):
@@ -10,6 +11,7 @@ class ActionBody(TypedDict, total=False):
 
     version: int
     reason: str
+    recipe: RecipePatch
 
 
 class ActionOut(TypedDict):
@@ -22,7 +24,8 @@ class ActionOut(TypedDict):
 
 
 class AttentionOut(TypedDict):
-    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`).
+    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`;
+    the first mends it).
 
     `kind`: held, rolled_back, rejected or failed, of a task; base: the weights of the model's base could not
     be brought.

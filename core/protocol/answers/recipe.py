@@ -91,6 +91,7 @@ class RecipeOut(TypedDict, total=False):
     epochs: int
     batch_size: int
     sampler: str
+    balanced_batches: bool
     augment: str
     validation: float
     anytime: bool

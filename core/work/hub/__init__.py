@@ -1,2 +1,3 @@
-"""Pretrained weights on their way from the Hugging Face Hub: the process that downloads, who watches it, what
-it leaves."""
+"""Download of pretrained weights from the Hugging Face Hub: the downloading process, its
+supervision, and unfinished files.
+"""

@@ -1,10 +1,11 @@
-"""Downloads one file of a repository of the Hugging Face Hub, and ends: `python -m core.work.hub.download`.
+"""Program that downloads one file from the Hugging Face Hub: `python -m core.work.hub.download`.
 
-Reads what is asked as a line of JSON and writes what comes of it (`core.protocol.hub`). It ends with its
-caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of huggingface_hub and its
-environment; that library's own download starts over after a kill, and follows every redirect of a hub, so the bytes are
-fetched here (`core.work.hub.guarded_hub`), by Range from where an earlier attempt ended. What a hub names (a commit, a
-digest, a size) is taken only in its plain form. Nothing that is said has an address or a token in it.
+It reads the request as a line of JSON, and writes events (`core.protocol.hub`). It ends together
+with its caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of
+huggingface_hub and its environment. The download of that library starts over after a kill and
+follows every redirect of a hub. The bytes are therefore fetched here (`core.work.hub.guarded_hub`),
+by Range from the end of an earlier attempt. Names from a hub (a commit, a digest, a size) are
+accepted only in their plain form. Messages contain no address and no token.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ from core.work.hub.guarded_hub import GuardedHub, HubRefused, HubStatus
 
 CHUNK_BYTES = 64 << 10
 TRIES = 5
-"""Requests in a row that bring nothing, before the download fails."""
+"""Number of consecutive requests without new bytes after which the download fails."""
 PAUSE_S = 1.0
 _SHA256_DIGITS = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -40,18 +41,18 @@ _FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class Failed(Exception):
-    """The weights cannot be had; the text says why, in a sentence without an end mark."""
+    """The weights are not available; the text says why, in a sentence without an end mark."""
 
 
 def main() -> int:
-    """Do what the first line of stdin asks."""
-    asked = DownloadAsked.model_validate_json(sys.stdin.readline())
+    """Answer the request in the first line of stdin, and return the exit status."""
+    request = DownloadAsked.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     try:
-        _say(download(asked))
+        _say(download(request))
     except Failed as error:
         _say(DownloadFailed(kind="weights", detail=str(error)))
-    except Exception as error:  # noqa: BLE001 - the caller is told of all
+    except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_full(error):
             _say(DownloadFailed(kind="disk", detail="No space left"))
         else:
@@ -63,7 +64,7 @@ def download(asked: DownloadAsked) -> Downloaded:
     """Fetch the file, or the rest of it, and compare its digest with the one that the Hub names.
 
     Raises:
-        Failed: it cannot be had.
+        Failed: the file is not available.
     """
     if constants.is_offline_mode():
         raise Failed("HF_HUB_OFFLINE is set where the worker runs")
@@ -99,7 +100,11 @@ def _download(hub: GuardedHub, asked: DownloadAsked) -> Downloaded:
 
 
 def _revision(hub: GuardedHub, asked: DownloadAsked) -> str:
-    """Return the newest commit of the repository, which has the file. Raises Failed."""
+    """Return the newest commit of the repository, which has the file.
+
+    Raises:
+        Failed: there is no such repository, commit or file.
+    """
     try:
         info = hub.read_info(f"/api/models/{asked.repository}", constants.HF_HUB_ETAG_TIMEOUT)
     except HubStatus as error:
@@ -119,17 +124,21 @@ def _revision(hub: GuardedHub, asked: DownloadAsked) -> str:
 
 
 def _value(document: Any, name: str) -> str | None:
-    """Return a text of an object; None where it has none of that name."""
+    """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None
 
 
 def _described(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
-    """Return the bytes of a file and its digest, as the hub names them. Raises Failed."""
+    """Return the bytes and the digest of a file as the hub names them.
+
+    Raises:
+        Failed: the hub names none, or in another form.
+    """
     timeout_s = constants.HF_HUB_ETAG_TIMEOUT
-    with hub.opened("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as answer:
-        headers = answer.headers
-        own_size = None if answer.is_redirect else headers.get("Content-Length")
+    with hub.opened("HEAD", path_at_hub, {}, timeout_s, is_followed=False) as response:
+        headers = response.headers
+        own_size = None if response.is_redirect else headers.get("Content-Length")
         size = headers.get("X-Linked-Size") or own_size or ""
         digest = (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
     if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
@@ -138,21 +147,22 @@ def _described(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
 
 
 def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
-    """Append until the file has `size` bytes."""
+    """Append to the file until it has `size` bytes."""
     idle = 0
-    while (have := os.fstat(fd).st_size) != size:
-        if have > size:
+    while (received := os.fstat(fd).st_size) != size:
+        if received > size:
+            # Longer than announced, so it cannot be the right file: start over.
             os.ftruncate(fd, 0)
             continue
         try:
-            _append(hub, path_at_hub, fd, have, size)
+            _append(hub, path_at_hub, fd, received, size)
         except HubStatus as error:
             if error.status < 500 or idle == TRIES:
                 raise
         except httpx2.TransportError:
             if idle == TRIES:
                 raise
-        if os.fstat(fd).st_size == have:
+        if os.fstat(fd).st_size == received:
             if idle == TRIES:
                 raise Failed("The Hub sends nothing")
             idle += 1
@@ -162,8 +172,7 @@ def _fetch(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
 
 
 def _append(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
-    """One request for the bytes from `have` on; a server that begins at another byte is taken from the
-    beginning."""
+    """Request the bytes from `have` on; if the server sends another range, start over."""
     headers = {"Range": f"bytes={have}-"} if have else {}
     with hub.opened("GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
         begins = response.headers.get("Content-Range", "")
@@ -178,7 +187,7 @@ def _append(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) ->
 
 
 def _digest(path: Path, size: int, digits: int) -> str:
-    """The sha256 of a large file, or the sha1 by which git names a small one."""
+    """Return the SHA-256 of a large file, or the SHA-1 by which git names a small one."""
     if digits == _SHA256_DIGITS:
         digest = hashlib.sha256()
     else:
@@ -198,6 +207,7 @@ def _say(told: Document) -> None:
 
 
 def _end_with_the_caller() -> None:
+    """End the process when the caller closes its pipe or dies."""
     sys.stdin.read()
     os._exit(1)
 

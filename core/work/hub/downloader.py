@@ -1,5 +1,4 @@
-"""Runs the process that downloads, tells how far it is, and ends it when the job is to stop or nothing comes
-any more."""
+"""Supervision of the downloading process: report progress, and end it if it must stop."""
 
 import errno
 import json
@@ -21,7 +20,7 @@ TICK_S = 0.25
 _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
-"""What the process reads of the worker's environment beside what every helper does."""
+"""Environment variables that the process gets besides those of every helper."""
 _Event = DownloadBegun | Downloaded | DownloadFailed
 _EVENTS: dict[str, type[_Event]] = {
     "begun": DownloadBegun,
@@ -36,19 +35,21 @@ def download(
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> Downloaded:
-    """Download a file.
+    """Download a file in a process of its own.
 
     Args:
-        progress: told the bytes that are there, and those in all.
-        stall_s: a download that does not grow for so many seconds is ended.
+        must_stop: function that returns True when the download must stop.
+        progress: called with the received bytes and the total.
+        stall_s: seconds without new bytes after which the download is ended.
 
     Raises:
-        WeightsUnavailable: it cannot be had.
-        Stopped: `must_stop` said so.
+        WeightsUnavailable: the file is not available.
+        Stopped: `must_stop` returned True.
         OSError: the disk is full.
     """
     hub = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    hub.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it tells the Hub only what it asks for
+    # without it, the library would tell the Hub more than the request
+    hub.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "core.work.hub.download"],
         cwd=helper_process.ROOT,
@@ -72,8 +73,9 @@ def _watched(
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> Downloaded:
+    """Wait for the end of the download, and report its progress meanwhile."""
     begun: DownloadBegun | None = None
-    have, grew_at = 0, time.monotonic()
+    size, grew_at = 0, time.monotonic()
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
@@ -84,9 +86,9 @@ def _watched(
         if must_stop():
             raise Stopped
         if begun is not None:
-            before, have = have, _size(begun.path)
-            grew_at = time.monotonic() if have != before else grew_at
-            progress(have, begun.bytes)
+            previous_size, size = size, _size(begun.path)
+            grew_at = time.monotonic() if size != previous_size else grew_at
+            progress(size, begun.bytes)
         if time.monotonic() - grew_at > stall_s:
             raise WeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
 
@@ -95,17 +97,19 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return 0  # what came was wrong, and was removed
+        return 0  # the content was wrong, and the file was removed
 
 
 def _read(line: bytes) -> _Event:
+    """Return the event in a line; an empty line means that the process has ended."""
     if not line:
         return DownloadFailed(kind="code", detail="the process ended without a word")
-    told = json.loads(line)
-    return _EVENTS[told["event"]].from_json(told)
+    document = json.loads(line)
+    return _EVENTS[document["event"]].from_json(document)
 
 
 def _ended(event: Downloaded | DownloadFailed) -> Downloaded:
+    """Return the finished download, or raise its error."""
     if isinstance(event, Downloaded):
         return event
     if event.kind == "disk":

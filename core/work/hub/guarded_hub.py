@@ -1,8 +1,9 @@
-"""Requests to a hub whose answers are not trusted: where they lead, and how much of them is read.
+"""Requests to a hub whose responses are not trusted, with limits on redirects and on sizes.
 
-The hub that is configured (HF_ENDPOINT) is reached as its operator says. Whatever it names is not: a redirect leads to
-https alone, unless the hub itself is http, and to addresses of the public Internet, which are resolved once and dialled
-as they were checked. The hub's token goes to the hub alone.
+The configured hub (HF_ENDPOINT) is reached as its operator says. Addresses that it names are not
+trusted: a redirect must use https, unless the hub itself uses http, and must lead to addresses of
+the public Internet. These are resolved once, checked, and connected to as checked. The hub's token
+is sent only to the hub.
 """
 
 import ipaddress
@@ -20,24 +21,24 @@ from core.public_address import IPAddress, is_metadata_name, not_public
 
 MAX_REDIRECTS = 5
 MAX_INFO_BYTES = 16 << 20
-"""Of what a hub says of a repository."""
+"""Maximum number of bytes of a hub's description of a repository."""
 MAX_ADDRESSES = 4
-"""Of a name that are tried, one after the other."""
+"""Maximum number of addresses of a name that are tried, one after another."""
 MAX_SHOWN = 80
 Resolver = Callable[[str, int], list[str]]
-"""The addresses of a name, as text."""
+"""Function that returns the addresses of a name, as text."""
 
 
 class HubRefused(Exception):
-    """An answer that is not followed; the text says why, in a sentence without an end mark."""
+    """A response that is not followed; the text says why, in a sentence without an end mark."""
 
 
 class HubStatus(Exception):
-    """An answer of 400 or above.
+    """A response with a status of 400 or above.
 
     Attributes:
-        status: of HTTP.
-        code: the hub's own word for it, such as RepoNotFound.
+        status: HTTP status.
+        code: the hub's own error code, such as RepoNotFound.
     """
 
     def __init__(self, status: int, code: str) -> None:
@@ -49,10 +50,10 @@ class GuardedHub:
     """A hub and the connections to it.
 
     Args:
-        endpoint: of the hub.
-        headers: sent with every request, wherever it leads.
-        token: sent to the hub alone.
-        resolve: the system's resolver when None.
+        endpoint: address of the hub.
+        headers: headers sent with every request, wherever it leads.
+        token: token sent only to the hub.
+        resolve: function that returns the addresses of a name; None for the system's resolver.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class GuardedHub:
         self._headers = {**headers, "Accept-Encoding": "identity"}
         self._resolve = resolve or _lookup
         self._open = ExitStack()
-        # As the environment says, its proxies among it; and without them, for addresses in the place of names.
+        # One client follows the environment with its proxies; the other ignores it and connects to
+        # checked addresses.
         self._usual = self._open.enter_context(httpx2.Client())
         self._pinned = self._open.enter_context(
             httpx2.Client(trust_env=False, verify=httpx2.create_ssl_context())
@@ -75,15 +77,15 @@ class GuardedHub:
         self._open.close()
 
     def read_info(self, path: str, timeout_s: float) -> Any:
-        """Return the JSON that the hub answers.
+        """Return the JSON document that the hub responds with.
 
         Raises:
-            HubRefused: it is none, or too long.
-            HubStatus, httpx2.TransportError: there is no such answer.
+            HubRefused: the response is not JSON, or too long.
+            HubStatus, httpx2.TransportError: there is no successful response.
         """
-        with self.opened("GET", path, {}, timeout_s) as answer:
+        with self.opened("GET", path, {}, timeout_s) as response:
             content = bytearray()
-            for chunk in answer.iter_bytes():
+            for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > MAX_INFO_BYTES:
                     raise HubRefused(f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository")
@@ -102,65 +104,69 @@ class GuardedHub:
         *,
         is_followed: bool = True,
     ) -> Iterator[httpx2.Response]:
-        """Yield the answer to a request, whose body is still to be read.
+        """Yield the response to a request, with its body still unread.
 
         Args:
-            path: at the hub.
-            is_followed: False: a redirect that leads away from the hub is the answer.
+            path: path at the hub.
+            is_followed: if False, a redirect away from the hub is itself the response.
 
         Raises:
-            HubRefused: a redirect leads where none may.
-            HubStatus: the answer is an error.
+            HubRefused: a redirect leads to an address that is not allowed.
+            HubStatus: the response is an error.
         """
         url = httpx2.URL(self._endpoint + path)
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._answer(method, url, headers, timeout_s)
+            response = self._answer(method, url, headers, timeout_s)
             try:
-                following = self._following(answer, url)
+                following = self._following(response, url)
                 if following is None or not (is_followed or self._is_hub(following)):
-                    if answer.status_code >= 400:
-                        raise HubStatus(answer.status_code, answer.headers.get("X-Error-Code", ""))
-                    yield answer
+                    if response.status_code >= 400:
+                        raise HubStatus(response.status_code, response.headers.get("X-Error-Code", ""))
+                    yield response
                     return
             finally:
-                answer.close()
+                response.close()
             url = following
         raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
     def _following(self, answer: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
-        """Return the target of a redirect; None: it is none."""
+        """Return the target of a redirect, or None if the response is none.
+
+        Raises:
+            HubRefused: the target is not allowed.
+        """
         location = answer.headers.get("Location")
         if answer.status_code not in (301, 302, 303, 307, 308) or location is None:
             return None
         try:
-            found = url.join(location)
+            target = url.join(location)
         except (httpx2.InvalidURL, ValueError):
             raise HubRefused("The Hub redirects to what is no URL") from None
-        is_allowed = found.scheme == "https" or (found.scheme == "http" and url.scheme == "http")
-        if not is_allowed or not found.host or found.userinfo:
+        is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
+        if not is_allowed or not target.host or target.userinfo:
             raise HubRefused(
-                f"The Hub redirects to {_shown(found.scheme)}://{_shown(found.host)}, which is not followed"
+                f"The Hub redirects to {_shown(target.scheme)}://{_shown(target.host)}, which is not followed"
             )
-        return found
+        return target
 
     def _answer(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
-        """The head of one answer, of the hub or of where it leads."""
-        given = {**self._headers, **headers}
+        """Send a request to the hub or a redirect's target; return the response, body unread."""
+        all_headers = {**self._headers, **headers}
         if not self._is_hub(url) and not _is_proxied(url):
-            return self._answer_of_address(method, url, given, timeout_s)
+            return self._answer_of_address(method, url, all_headers, timeout_s)
         if self._is_hub(url):
-            given |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         elif _literal(url.host) is not None or is_metadata_name(url.host):
-            self._checked_addresses(url)  # a proxy may reach what is inside, too
-        request = self._usual.build_request(method, url, headers=given, timeout=timeout_s)
+            self._checked_addresses(url)  # a proxy may reach internal addresses, too
+        request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
         return self._usual.send(request, stream=True, follow_redirects=False)
 
     def _answer_of_address(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
-        """Dial an address that was checked; TLS and Host have the name."""
+        """Connect to a checked address, with the name in TLS and Host."""
         failed: httpx2.ConnectError | None = None
         for address in self._checked_addresses(url)[:MAX_ADDRESSES]:
             request = self._pinned.build_request(
@@ -174,40 +180,49 @@ class GuardedHub:
                 return self._pinned.send(request, stream=True, follow_redirects=False)
             except httpx2.ConnectError as error:
                 failed = error
-        assert failed is not None  # there is an address at least
+        assert failed is not None  # there is at least one address
         raise failed
 
     def _checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the addresses to dial. Raises HubRefused where one of the name's is not public."""
-        found = self._addresses(url)
-        own = self._addresses(self._hub) if _port(url) == _port(self._hub) else []
-        for address in found:
-            why = None if address in own else not_public(address)
+        """Return the addresses to connect to.
+
+        Raises:
+            HubRefused: an address of the name is not public.
+        """
+        addresses = self._addresses(url)
+        hub_addresses = self._addresses(self._hub) if _port(url) == _port(self._hub) else []
+        for address in addresses:
+            why = None if address in hub_addresses else not_public(address)
             if why is not None:
                 raise HubRefused(f"The Hub redirects to {_shown(url.host)}, and {why}")
-        return found
+        return addresses
 
     def _addresses(self, url: httpx2.URL) -> list[IPAddress]:
+        """Return the addresses of a URL's host.
+
+        Raises:
+            HubRefused: the host has no address, or no request may reach it.
+        """
         if is_metadata_name(url.host):
             raise HubRefused(f"The Hub redirects to {_shown(url.host)}, which no request may reach")
         literal = _literal(url.host)
         if literal is not None:
             return [literal]
         try:
-            found = [ipaddress.ip_address(text) for text in self._resolve(url.host, _port(url))]
+            addresses = [ipaddress.ip_address(text) for text in self._resolve(url.host, _port(url))]
         except (OSError, ValueError):
-            found = []
-        if not found:
+            addresses = []
+        if not addresses:
             raise HubRefused(f"The Hub redirects to {_shown(url.host)}, which has no address")
-        return found
+        return addresses
 
     def _is_hub(self, url: httpx2.URL) -> bool:
         return (url.scheme, url.host, _port(url)) == (self._hub.scheme, self._hub.host, _port(self._hub))
 
 
 def _lookup(host: str, port: int) -> list[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(one[4][0]) for one in entries))
 
 
 def _literal(host: str) -> IPAddress | None:
@@ -222,10 +237,14 @@ def _port(url: httpx2.URL) -> int:
 
 
 def _is_proxied(url: httpx2.URL) -> bool:
-    """Tell if the environment names a proxy for it, which resolves names itself."""
+    """Return True if the environment names a proxy for the URL.
+
+    The proxy then resolves names itself.
+    """
     proxies = urllib.request.getproxies()
     return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(url.host)
 
 
 def _shown(text: str) -> str:
+    """Return a text from a hub in a form that is safe to show."""
     return re.sub(r"[^\w.:\[\]-]", "?", text)[:MAX_SHOWN]

@@ -1,7 +1,7 @@
-"""Unfinished downloads: files that outlive an attempt, so that the next one goes on where it ended.
+"""Unfinished downloads: files that outlive an attempt, so that the next one can resume.
 
-Each lies under its repository and commit. Who writes to one locks it; the kernel lets go of the lock however
-the process ends. What nobody goes on with is removed by the chores.
+Each lies under its repository and commit. A writer locks its file, and the kernel releases the lock
+however the process ends. The chores remove abandoned files.
 """
 
 import fcntl
@@ -13,24 +13,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER = "downloads"
-"""In the data directory."""
+"""Folder in the data directory."""
 SUFFIX = ".part"
 
 
 def folder_of(root: Path, repository: str) -> Path:
-    """The folder of a repository's downloads."""
+    """Return the folder of a repository's downloads."""
     return root / repository.replace("/", "--")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor to append to the file, made when missing; waits until nobody else has it."""
+    """Yield a descriptor to append to the file, which is created if missing.
+
+    Wait for other writers to finish.
+    """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):  # else it was removed meanwhile
+            # otherwise it was removed meanwhile
+            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):
                 yield fd
                 return
         finally:
@@ -38,19 +42,19 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def forget(root: Path, repository: str) -> None:
-    """Remove what is left of a repository's downloads."""
+    """Remove the remaining files of a repository's downloads."""
     shutil.rmtree(folder_of(root, repository), ignore_errors=True)
 
 
 def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
-    """Remove downloads that nobody wrote to for `older_s` seconds, and beyond `most_bytes` in all the oldest
-    ones.
+    """Remove downloads not written to for `older_s` seconds, and the oldest ones beyond
+    `most_bytes` in all.
 
-    One that is under way stays.
+    A download under way is not removed.
     """
-    found = sorted((path.stat().st_mtime, path) for path in root.glob(f"*/*/*{SUFFIX}"))
-    total = sum(path.stat().st_size for _, path in found)
-    for modified, path in found:
+    downloads = sorted((path.stat().st_mtime, path) for path in root.glob(f"*/*/*{SUFFIX}"))
+    total = sum(path.stat().st_size for _, path in downloads)
+    for modified, path in downloads:
         if modified > time.time() - older_s and total <= most_bytes:
             continue
         size = path.stat().st_size
@@ -59,7 +63,10 @@ def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
 
 
 def _removed(path: Path) -> bool:
-    """Remove a file and its empty folders, unless somebody has it."""
+    """Remove a file and its empty folders, unless a writer has locked it.
+
+    Return True if it was removed.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The kinds of jobs, one file each. Another kind is a file in this folder and its line here.
+"""The kinds of jobs, one file each; add another kind as a file in this folder and a line here.
 
-The queue is the same for all: claim, lease, fence, strikes, events, pause, cancel. A worker claims only kinds that are
-named here.
+The queue works the same for all: claim, lease, fence, strikes, events, pause, cancel. A worker
+claims only kinds that are listed here.
 """
 
 from core.work.kinds.export import EXPORT

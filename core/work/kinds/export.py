@@ -1,7 +1,6 @@
-"""Make a download that takes more than copying: a job process writes and checks it, and what it left is
-packed and stored.
+"""Export job: a process writes and checks a download, and the worker packs and stores it.
 
-An attempt that was lost begins anew; the same version gives the same bytes, so that two attempts store one file.
+A lost attempt starts over. The same version gives the same bytes, so two attempts store one file.
 """
 
 import json
@@ -37,6 +36,7 @@ ADVICE = Advice(
 
 
 def _run(work: Work) -> Done | None:
+    """Export while fewer than the maximum number of jobs do."""
     exporters.take_turn(work.db, work.claim, work.settings.max_exports)
     try:
         return _made(work)
@@ -45,22 +45,23 @@ def _run(work: Work) -> Done | None:
 
 
 def _made(work: Work) -> Done | None:
+    """Make the download and its report; None if the process was stopped."""
     begin = time.monotonic()
-    asked = wanted(work.db, work.claim)
+    order = wanted(work.db, work.claim)
     blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
-    spec = prepare(work.db, blobs, work.settings, asked, work.folder)
+    spec = prepare(work.db, blobs, work.settings, order, work.folder)
     if work.must_stop():
         raise Stopped
-    made = work.process(spec)
-    if made is None:
+    out = work.process(spec)
+    if out is None:
         return None
-    result = ExportResult.from_json(json.loads((made / "result.json").read_text()))
-    sha256, size = _stored(work, blobs, asked, made)
+    result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
+    sha256, size = _stored(work, blobs, order, out)
     EXPORT_SECONDS.observe(time.monotonic() - begin)
     EXPORT_BYTES.inc(size)
     report: ExportReport = {
-        "version": asked.number,
-        "format": asked.format,
+        "version": order.number,
+        "format": order.format,
         "sha256": sha256,
         "bytes": size,
         "opset": result.opset,
@@ -71,19 +72,19 @@ def _made(work: Work) -> Done | None:
         "held_out_images": result.held_out_images,
         "exporter": result.exporter.to_json(),
     }
-    said = (
-        f"Version {asked.number} can be downloaded as {asked.format}: {size:,} bytes. No probability differs from the "
+    summary = (
+        f"Version {order.number} can be downloaded as {order.format}: {size:,} bytes. No probability differs from the "
         f"version's by more than {result.max_difference:.1e}, over {result.images + result.held_out_images} images."
     )
-    return Done(report, [("info", said)])
+    return Done(report, [("info", summary)])
 
 
 def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, int]:
-    """Pack what was made, store it and name it; its digest and bytes.
+    """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:
-        LeaseLost: another worker owns the job by now.
-        WrongState: a stop was asked for; nothing is named.
+        LeaseLost: the job belongs to another worker by now.
+        WrongState: a stop was requested; nothing was registered.
     """
     form = FORMATS[asked.format]
     file = work.folder / f"export.{form.suffix}"
@@ -95,7 +96,7 @@ def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, i
         job = hold(session, work.claim)
         after(job.state, Action.FINISH)
         references.share(session)
-        if not blobs.has(sha256):  # deleted as unused since it was stored
+        if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (Export.version_id == asked.version_id, Export.format == asked.format)
         session.execute(delete(Export).where(*mine))

@@ -78,7 +78,9 @@ def _wanted(work: Work, model: Model) -> Pretrained:
 
 def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
     """The weights, checked and stored, and a sentence about where they are from."""
+    work.begin("prepare")
     expected = expected_base(work.settings, model.architecture, model.image)  # before anything is fetched
+    work.begin("fetch")
     by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
     if wanted.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None

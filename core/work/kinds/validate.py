@@ -1,4 +1,4 @@
-"""Check a batch: decode it as a submit would, report what was found, and keep nothing of it."""
+"""Validation job: decode a batch as a submission would, report, and store nothing of it."""
 
 import time
 from typing import cast
@@ -23,7 +23,7 @@ LEARNED_LATER = (
 
 
 def _run(work: Work) -> Done:
-    """The report is that of `core.requests.validations`, with what only decoding shows."""
+    """Decode the batch, and add to the report of `core.requests.validations` what that shows."""
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
         model = session.get_one(Model, job.model_id)
@@ -48,7 +48,7 @@ def _run(work: Work) -> Done:
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]
-    found: BatchCheck = {
+    completed_report: BatchCheck = {
         **report,
         "valid": True,
         "classes": dict(made.classes),
@@ -61,8 +61,8 @@ def _run(work: Work) -> Done:
         "not_checked": [LEARNED_LATER],
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
-    said: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return Done(found, [*batch_lines.decoded(made), said])
+    summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
+    return Done(completed_report, [*batch_lines.decoded(made), summary])
 
 
 VALIDATE = Kind(str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -1,7 +1,7 @@
-"""Station 4 of predict: what a version says of decoded images, one turn at a time over stdin and stdout.
+"""Station 4 of predict: predictions for decoded images, one turn at a time over stdin and stdout.
 
-A turn is framed as `core.messages` says: JSON, the version's manifest as JSON, and decoded images as raw bytes; nothing
-untrusted but numbers comes here.
+A turn is framed as in `core.messages`: JSON, the version's manifest as JSON, and decoded images as
+raw bytes. The only untrusted data that arrives here is numbers.
 """
 
 import json
@@ -22,12 +22,15 @@ from core.work.predict.networks import Loaded, Networks
 
 CPU_S = 600
 MAX_BATCH = 16
-"""Images that a network sees at once: more take as long each, and their activations are in memory together."""
+"""Number of images that a network sees at once.
+
+More would not be faster, and their activations share the memory.
+"""
 _DIGITS = 7
 
 
 class Refused(Exception):
-    """A question that cannot be answered; `kind` is `invalid` or `gone`."""
+    """A request that cannot be answered; `kind` is `invalid` or `gone`."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -38,21 +41,24 @@ class Refused(Exception):
 def answer(
     networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
-    """The JSON of one answer for each image, in the order sent, and what gave them; fewer than all once `turn_s`
-    has passed.
+    """Return one JSON document per image, in the order sent, and the engine that predicted.
+
+    There are fewer predictions than images if `turn_s` has passed.
 
     Args:
-        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image), turn_s; sure
-            (`core.protocol.answers.sure`), where the model promises something of sure answers.
-        manifest: JSON.
-        raw: the images, uint8 [N, size, size, channels] as the manifest's image says.
+        networks: versions in memory.
+        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image),
+            turn_s; and sure (`core.protocol.answers.sure`), if the model promises confident
+            predictions.
+        manifest: manifest of the version as JSON.
+        raw: images, uint8 [N, size, size, channels] as the manifest's image says.
 
     Raises:
-        Refused: the question cannot be answered, or a file of the version is gone.
+        Refused: the request cannot be answered, or a file of the version is gone.
     """
     try:
         version = networks.get(header["owner"], header["version_id"], manifest, header["parts"])
-    except FileNotFoundError as error:  # deleted since the API fetched it
+    except FileNotFoundError as error:  # deleted after the API had fetched it
         raise Refused("gone", f"A file of version {header['version']} is gone.") from error
     size, channels = version.image
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
@@ -60,11 +66,12 @@ def answer(
     engine = version.graph.engine
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
-    # From one image on to more of them: it shows only now how long this network takes for each.
+    # Begin with one image and double: only now it shows how long this network takes for each.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
         items += _predictions(networks.graphs, version, header, pixels[len(items) : len(items) + batch])
         batch = min(2 * batch, MAX_BATCH)
-    if version.graph.engine is not engine:  # it could not answer: the network has answered the rest
+    # the engine failed, and the network has predicted the rest
+    if version.graph.engine is not engine:
         engine = None
     if engine is None:
         networks.graphs.observe(version.graph, pixels[: len(items)], header["task"])
@@ -74,7 +81,11 @@ def answer(
 def _predictions(
     graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
 ) -> Iterator[bytes]:
-    """Label and the most probable labels of each image, as JSON. Raises Refused."""
+    """Yield the label and the most probable labels of each image, as JSON.
+
+    Raises:
+        Refused: the version cannot predict for this task.
+    """
     promise = header.get("sure")
     sure_from = None if promise is None else promise["threshold"]
     try:
@@ -98,7 +109,11 @@ def _predictions(
 def _probabilities(
     graphs: GraphMaker, version: Loaded, task: int | None, pixels: NDArray[np.uint8], sure_from: float | None
 ) -> NDArray[np.float32]:
-    """By the version's graph, where there is one, else by its network. Raises ValueError as `predicting.predict`."""
+    """Return probabilities, float32 [N, classes], by the version's graph or else its network.
+
+    Raises:
+        ValueError: see `predicting.predict`.
+    """
 
     def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         return predicting.predict(
@@ -121,9 +136,10 @@ def _probabilities(
 
 
 def serve(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
-    """Answer until the source ends: `ok`, the engine and the answers, one a line, or why there are none.
+    """Answer requests until the source ends.
 
-    `notes` beside `ok` are for the service's log.
+    A response is `ok` with the engine, then the predictions, one per line; or the reason why there
+    are none. `notes` beside `ok` are for the service's log.
     """
     networks = Networks(graphs)
     while True:

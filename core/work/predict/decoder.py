@@ -1,11 +1,12 @@
-"""Station 4 of predict, the decoder's process: `python -m core.work.predict.decoder`.
+"""Station 4 of predict, the process that decodes images: `python -m core.work.predict.decoder`.
 
-Without torch and without keys, under limits of memory and CPU time, it turns files or nested arrays into square uint8
-images. `api.predict.decoder` starts it, and ends it where an image takes too long. Messages are those of
-`core.messages`: a request is JSON and the raw bytes it announces; answers are `begun`, then `N` and the number of
-images in the request, then one message for each that is wanted: `P` and its pixels, `U` and why it cannot be used, or
-`M` and the same, after which the process has too little memory to go on. `E` in place of the next one ends an answer
-that has taken its time. A request that is none is answered by `R` and the reason.
+Without torch and without keys, under limits of memory and CPU time, it turns files or nested arrays
+into square uint8 images. `api.predict.decoder` starts it, and ends it if an image takes too long.
+Messages are framed as in `core.messages`: a request is JSON followed by the raw bytes that it
+announces. The response is `begun`, then `N` and the number of images in the request, then one
+message for each requested image: `P` and its pixels; `U` and the reason why it cannot be used; or
+`M` and the reason, after which the process has too little memory to continue. `E` instead of the
+next one ends a response whose time is over. An invalid request gets `R` and the reason.
 """
 
 import gc
@@ -23,19 +24,19 @@ from core.ingest.resizing import Resizing
 from core.messages import read_exactly, read_message, write_message
 
 ARRAY_BYTES = 1 << 30
-"""Address space for nested arrays as objects, beyond what a file may take."""
+"""Address space for nested arrays as objects, in bytes, beyond what a file may take."""
 START_CPU_S = 60
 _NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
 
 
 class Refused(Exception):
-    """A request that holds no list of images; its text says why."""
+    """A request without a list of images; its text says why."""
 
 
 def from_files(
     files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """The pixels of each image file, or why it cannot be used."""
+    """Yield the pixels of each image file, or the reason why it cannot be used."""
     for data in files:
         try:
             image = images.open_square(data, size, channels, limits.image_pixels, resizing).image
@@ -47,7 +48,7 @@ def from_files(
 def from_arrays(
     value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """The same of nested arrays H×W or H×W×C of values 0 … 255."""
+    """Yield the same for nested arrays H×W or H×W×C of values 0 … 255."""
     for image in value:
         try:
             yield _from_array(image, size, channels, limits, resizing)
@@ -56,10 +57,15 @@ def from_arrays(
 
 
 def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: Resizing) -> bytes:
-    """Raises ImageInvalid."""
+    """Return the pixels of a nested array.
+
+    Raises:
+        ImageInvalid: the array cannot be used.
+    """
     import numpy as np
 
-    # Before NumPy looks at every element: an empty row, or far too many of them, shows at the first.
+    # Before NumPy looks at every element: an empty row, or far too many rows, can be seen in the
+    # first one.
     if not (isinstance(image, list) and image and isinstance(image[0], list) and image[0]):
         raise ImageInvalid(_NUMBERS)
     if len(image) * len(image[0]) > limits.image_pixels:
@@ -80,9 +86,10 @@ def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: 
 
 
 def images_of(text: bytes) -> list[Any]:
-    """The images of a JSON text: nested arrays N×H×W or N×H×W×C, alone or as `{"images": …}`.
+    """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
-    Raises Refused.
+    Raises:
+        Refused: the text is something else.
     """
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
@@ -100,6 +107,7 @@ def images_of(text: bytes) -> list[Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict; ValueError for a repeated name."""
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name appears twice")
@@ -107,7 +115,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
-    """Answer requests until the source ends, or memory does: what is left of it may be in small pieces."""
+    """Answer requests until the source ends or memory runs out."""
     while True:
         try:
             header = json.loads(read_message(source))
@@ -133,35 +141,40 @@ def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
 
 
 def _answers(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -> Iterator[bytes]:
-    """The messages after `begun`. Raises Refused before the first."""
+    """Yield the messages after `begun`.
+
+    Raises:
+        Refused: before the first message.
+    """
     files = header["kind"] == "files"
-    wanted: Sequence[Any] = body if files else images_of(body[0])
-    yield b"N%d" % len(wanted)
-    begin, most, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
+    all_images: Sequence[Any] = body if files else images_of(body[0])
+    yield b"N%d" % len(all_images)
+    begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = from_files if files else from_arrays
-    chosen = wanted[begin : begin + most]
+    chosen = all_images[begin : begin + count]
     resizing = Resizing.of(header)
-    for done, found in enumerate(read(chosen, header["size"], header["channels"], limits, resizing), 1):
-        if isinstance(found, bytes):
-            yield b"P" + found
+    for done, pixels in enumerate(read(chosen, header["size"], header["channels"], limits, resizing), 1):
+        if isinstance(pixels, bytes):
+            yield b"P" + pixels
         else:
-            scarce = isinstance(found.__cause__, MemoryError)
-            yield (b"M" if scarce else b"U") + found.detail.encode()
+            scarce = isinstance(pixels.__cause__, MemoryError)
+            yield (b"M" if scarce else b"U") + pixels.detail.encode()
         if time.monotonic() > end and done < len(chosen):
             yield b"E"
             return
 
 
 def main(limits: Limits) -> None:
-    """Drop what is not needed, and serve."""
+    """Limit this process, and serve."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 
     sink = os.fdopen(os.dup(1), "wb")
-    # What decoders of images print goes nowhere: a file may have it print megabytes.
+    # What image decoders print is discarded: a file may cause megabytes of it.
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    gc.disable()  # nested arrays hold no cycles, and looking for some takes longer than reading them
+    # nested arrays have no cycles, and looking for some takes longer than reading the arrays
+    gc.disable()
     images.harden_process(limits.decoder_bytes + ARRAY_BYTES, START_CPU_S)
     serve(sys.stdin.buffer, sink, limits)
 

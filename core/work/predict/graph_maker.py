@@ -1,8 +1,9 @@
-"""Makes and checks the graph of a version that is asked often: `python -m core.work.predict.graph_maker`.
+"""Program that makes and checks a version's graph: `python -m core.work.predict.graph_maker`.
 
-A process beside the helper, which answers by torch meanwhile: to write a graph takes seconds and half a gigabyte, once.
-It reads one request from stdin (JSON, the version's manifest, and images that were asked about), writes the graph into
-the folder that the request names, and says whether the graph answers as the version does. It ends with the helper.
+It runs beside the helper, which predicts by torch meanwhile, since writing a graph once takes
+seconds and half a gigabyte. It reads one request from stdin: JSON, the version's manifest, and
+images of earlier requests. It writes the graph into the folder that the request names, and reports
+if the graph predicts as the version does. It ends with the helper.
 """
 
 import json
@@ -20,20 +21,20 @@ from core.ingest import images
 from core.messages import read_message, write_message
 
 MEMORY_BYTES = 6 << 30
-"""Address space for a network, its graph and their activations."""
+"""Address space in bytes for a network, its graph and their activations."""
 CPU_S = 600
 
 
 def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> dict[str, Any]:
-    """Write a version's graph and compare it with the version.
+    """Write a version's graph, and compare its predictions with the version's.
 
     Args:
-        header: folder, parts {name: path}, threads, and tasks [[task, images of it], …].
-        manifest_json: of the version.
-        raw: the images in the order of tasks, uint8 [N, size, size, channels].
+        header: folder, parts {name: path}, threads, and tasks [[task, number of its images], …].
+        manifest_json: manifest of the version.
+        raw: images in the order of tasks, uint8 [N, size, size, channels].
 
     Returns:
-        `file` and `tolerance` of the graph; or `detail`, why there is none.
+        `file` and `tolerance` of the graph; or `detail`, the reason why there is none.
     """
     import torch
 
@@ -48,16 +49,18 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
     paths = {name: Path(path) for name, path in header["parts"].items()}
     network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
     size, channels = manifest.image.size, manifest.image.channels
-    answers = Answers(network, method, manifest.normalise, channels, manifest.divisor)
+    predictions = Answers(network, method, manifest.normalise, channels, manifest.divisor)
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]
-    # 0 stands for no task: `check` asks the only head about its images then.
-    asked = {task or 0: some for (task, _), some in zip(header["tasks"], np.split(pixels, ends), strict=True)}
+    # 0 stands for no task: `check` then uses the only head.
+    samples = {
+        task or 0: part for (task, _), part in zip(header["tasks"], np.split(pixels, ends), strict=True)
+    }
     try:
-        name = graph.write(answers, channels, size, Path(header["folder"]))[0]
+        name = graph.write(predictions, channels, size, Path(header["folder"]))[0]
         file = Path(header["folder"]) / name
         checked = check(
-            file, answers, manifest.normalise, (size, channels), asked, header["threads"], len(pixels)
+            file, predictions, manifest.normalise, (size, channels), samples, header["threads"], len(pixels)
         )
     except graph.ExportFailed as error:
         return {"detail": str(error)}
@@ -66,7 +69,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
 
 def main() -> None:
     """Answer one request."""
-    # Libraries that print must not speak into the protocol.
+    # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
@@ -78,8 +81,8 @@ def main() -> None:
 
 
 def _end_with(source_fd: int, folder: str) -> None:
-    """End this process when the helper ends, and leave no file behind."""
-    # Not by the buffered file: a thread that waits in it cannot be ended with the interpreter.
+    """End this process when the helper ends, without leaving files behind."""
+    # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):
         pass
     shutil.rmtree(folder, ignore_errors=True)

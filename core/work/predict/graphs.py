@@ -1,9 +1,10 @@
-"""Station 4 of predict: graphs of the versions that are asked often, in place of their networks.
+"""Station 4 of predict: graphs of versions that are used often, in place of their networks.
 
-The first images that a version is asked about are answered by its network, and kept. When they are enough, a process
-(`graph_maker`) writes the version's graph and compares both on these images; where they agree, the graph answers from
-then on, two to three times as fast. One graph is made at a time. A version that gets none is answered by a copy of its
-network with fused layers (`core.learn.fused`), once that has answered the same images alike.
+A version's network predicts the first images, which are kept. Once there are enough, a process
+(`graph_maker`) writes the version's graph and compares both on these images. If they agree, the
+graph predicts from then on, two to three times as fast. One graph is made at a time. A version
+without a graph uses a copy of its network with fused layers (`core.learn.fused`), once that copy
+has predicted the same images alike.
 """
 
 import importlib.util
@@ -30,11 +31,11 @@ from core.protocol.export_job import output_name
 
 SAMPLE_IMAGES = 100
 SAMPLE_BYTES = 16 << 20
-"""Of images that are kept for the comparison; large images are fewer."""
+"""Maximum bytes of images kept for the comparison; of large images fewer are kept."""
 MOST_WEIGHT_BYTES = 512 << 20
-"""A version with more is answered by its network: both are in memory at once."""
+"""Maximum bytes of weights of a version that gets a graph, since both are in memory at once."""
 MAKE_S = 900.0
-"""A graph that is not made by then is given up."""
+"""Seconds after which an unfinished graph is given up."""
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 Run = Callable[[Images, int | None], Probabilities]
 COMMAND = (sys.executable, "-m", "core.work.predict.graph_maker")
@@ -42,18 +43,22 @@ COMMAND = (sys.executable, "-m", "core.work.predict.graph_maker")
 
 @dataclass
 class VersionGraph:
-    """A version's graph, and what it is made of.
+    """A version's graph, and the data that it is made from.
 
     Attributes:
-        name: of the version, for the log.
-        parts: name to path.
-        weight_bytes: of the parts.
-        fuse: makes the `run` of an engine of the network with fused layers, if it can; called once.
-        engine: answers in place of the network, once it was checked.
-        trial: an engine that is being compared with the network, and the images that are left to compare.
-        is_wanted: False where no graph is to be made: one is there, is being made, or was given up.
-        is_given_up: there will be none.
-        sample: (task, images) that were asked about.
+        name: name of the version, for the log.
+        manifest: manifest of the version as JSON.
+        parts: paths of the parts by name.
+        weight_bytes: bytes of the parts.
+        fuse: function that makes the `run` of an engine with fused layers, if possible; called
+            once.
+        engine: engine that predicts in place of the network, once it was checked.
+        trial: engine that is being compared with the network, and the number of images left to
+            compare.
+        is_wanted: False if no graph is to be made: there is one, it is being made, or it was given
+            up.
+        is_given_up: True if there will be no graph.
+        sample: (task, images) of earlier requests.
     """
 
     name: str
@@ -68,18 +73,22 @@ class VersionGraph:
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
 
     def keep(self, images: NDArray[np.uint8], task: int | None) -> None:
-        """Keep images that are asked about, as many as the comparison needs."""
-        left = SAMPLE_IMAGES - sum(len(some) for _, some in self.sample)
+        """Keep images of a request, as many as the comparison needs."""
+        left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
         self.sample.append((task, images[:left].copy()))
 
     def is_sample_full(self) -> bool:
-        """Return True once there are images enough to compare with."""
-        images, size = (sum(measure(some) for _, some in self.sample) for measure in (len, _bytes))
+        """Return True once there are enough images for the comparison."""
+        images, size = (
+            sum(measure(sample_images) for _, sample_images in self.sample) for measure in (len, _bytes)
+        )
         return images >= SAMPLE_IMAGES or size >= SAMPLE_BYTES
 
 
 @dataclass
 class _Making:
+    """A graph that is being made: folder, process, and monotonic time of its start."""
+
     graph: VersionGraph
     folder: Path
     process: "subprocess.Popen[bytes]"
@@ -87,14 +96,14 @@ class _Making:
 
 
 class GraphMaker:
-    """Makes graphs beside the helper's answers, one at a time.
+    """Makes graphs beside the helper's predictions, one at a time.
 
     Args:
-        threads: of ONNX Runtime and torch.
-        command: starts the process that makes one; replaced in tests.
+        threads: threads of ONNX Runtime and torch.
+        command: command that starts the process; replaced in tests.
 
     Attributes:
-        notes: what the log of the service should say, taken by the one who writes it.
+        notes: entries for the service's log, taken by the process that writes it.
     """
 
     def __init__(self, threads: int, command: Sequence[str] = COMMAND) -> None:
@@ -106,7 +115,10 @@ class GraphMaker:
         self.notes: list[dict[str, str]] = []
 
     def observe(self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None) -> None:
-        """Note that a version's network is asked about images; its graph is made once they are enough."""
+        """Record that a version's network predicts images.
+
+        Its graph is made once there are enough of them.
+        """
         if not graph.is_wanted:
             return
         if not self._is_possible:
@@ -120,14 +132,14 @@ class GraphMaker:
                 self._waiting.append(graph)
 
     def give_up(self, graph: VersionGraph, reason: str) -> None:
-        """Let a version's network answer from now on, and say why; try one with fused layers."""
+        """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
     def try_out(self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities) -> None:
-        """Compare fused layers of a version without a graph with what its network has answered.
+        """Compare fused layers of a version without a graph with the predictions of its network.
 
-        Enough equal answers make them its engine.
+        After enough equal predictions they become its engine.
         """
         if graph.is_given_up and graph.fuse is not None:
             fuse, graph.fuse = graph.fuse, None
@@ -145,7 +157,7 @@ class GraphMaker:
             graph.engine, graph.trial = engine, None
 
     def forget(self, graph: VersionGraph) -> None:
-        """The version is no longer in memory: its graph is not needed."""
+        """Drop the graph of a version that is no longer in memory."""
         graph.is_wanted, graph.sample = False, []
         if graph in self._waiting:
             self._waiting.remove(graph)
@@ -153,7 +165,7 @@ class GraphMaker:
             self._end()
 
     def poll(self) -> None:
-        """Take the graph that is ready, and begin the next one."""
+        """Adopt a graph that is ready, and begin the next one."""
         making = self._making
         if making is not None and making.process.poll() is not None:
             self._take(making)
@@ -170,6 +182,7 @@ class GraphMaker:
         self._end()
 
     def _begin(self, graph: VersionGraph) -> None:
+        """Start the process for a graph, and send it the request."""
         folder = Path(tempfile.mkdtemp(prefix="perennial-graph-"))
         process = subprocess.Popen(
             self._command,
@@ -196,9 +209,10 @@ class GraphMaker:
             for message in (json.dumps(header).encode(), graph.manifest, raw):
                 write_message(process.stdin, message)
         except BrokenPipeError:
-            pass  # it has ended: `poll` says so
+            pass  # it has ended: `poll` handles that
 
     def _take(self, making: _Making) -> None:
+        """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:
             result = json.loads(read_message(making.process.stdout))
@@ -216,6 +230,7 @@ class GraphMaker:
             self.give_up(making.graph, str(error))
 
     def _end(self) -> None:
+        """End the process, and remove its files."""
         making, self._making = self._making, None
         if making is not None:
             helper_process.end(making.process)

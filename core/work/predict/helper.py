@@ -1,7 +1,8 @@
-"""Station 4 of predict, the process beside the API that holds torch: `python -m core.work.predict.helper THREADS`.
+"""Station 4 of predict, the process beside the API that holds torch: `python -m
+core.work.predict.helper THREADS`.
 
-It keeps recent versions loaded, answers one turn at a time, and ends when stdin closes. Its death costs the request at
-hand, nothing else.
+It keeps recent versions loaded, answers one turn at a time, and ends when stdin closes. If it dies,
+only the present request fails.
 """
 
 import os
@@ -11,12 +12,12 @@ from core.ingest import images
 from core.messages import write_message
 
 NETWORK_BYTES = 6 << 30
-"""Address space for networks and their activations."""
+"""Address space in bytes for networks and their activations."""
 
 
 def main(threads: int) -> None:
-    """Load torch, drop what is not needed, say that the helper is ready, and serve."""
-    # Libraries that print must not speak into the protocol.
+    """Load torch, limit this process, report that the helper is ready, and serve."""
+    # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     import torch

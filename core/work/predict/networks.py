@@ -1,4 +1,4 @@
-"""Station 4 of predict: the versions that the helper keeps in memory, under a limit of bytes."""
+"""Station 4 of predict: versions in the helper's memory, limited in number and bytes."""
 
 import json
 from collections import Counter, OrderedDict
@@ -26,12 +26,12 @@ KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class Loaded:
-    """A version in memory, for whom it was loaded, and the files it was loaded from with their bytes."""
+    """A version in memory, the owner for whom it was loaded, and its files with their bytes."""
 
     network: Network
     method: Method
     image: tuple[int, int]
-    """Size and channels."""
+    """Side in pixels, and number of channels."""
     normalise: Normalisation | None
     temperature: float
     owner: str
@@ -40,13 +40,13 @@ class Loaded:
 
 
 class Networks:
-    """Recently used versions. The owner with the most of them loses the one that he has not used for longest.
+    """Recently used versions; the owner with the most of them loses the one unused for longest.
 
-    A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes. The
-    graph of a version has its weights once more.
+    A file from which several versions were loaded is in memory once, such as a chain of experts or
+    a base that never changes. A version's graph has its own copy of the weights.
 
     Args:
-        graphs: makes graphs of versions that are asked often.
+        graphs: makes graphs of versions that are used often.
     """
 
     def __init__(self, graphs: GraphMaker) -> None:
@@ -55,11 +55,12 @@ class Networks:
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
     def get(self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]) -> Loaded:
-        """A version by its id, loaded when it is not kept.
+        """Return a version by its id, and load it if it is not in memory.
 
         Args:
-            manifest: JSON; read only when it is loaded.
-            parts: name to path of a file that never changes.
+            owner: id of the owner for whom it is loaded.
+            manifest: JSON; read only when the version is loaded.
+            parts: path by name; the files never change.
         """
         if version_id in self._kept:
             self._kept.move_to_end(version_id)
@@ -82,44 +83,48 @@ class Networks:
         return loaded
 
     def _make_room(self, files: Mapping[str, int]) -> None:
+        """Drop versions until another one with these files fits."""
         while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
             full = len(self._kept) >= KEPT_VERSIONS
-            held: Counter[str] = Counter()
-            for kept in self._kept.values():
-                held[kept.owner] += 1 if full else sum(kept.files.values())
-            most = max(held.values())
-            id = next(id for id, kept in self._kept.items() if held[kept.owner] == most)
+            use_by_owner: Counter[str] = Counter()
+            for loaded in self._kept.values():
+                use_by_owner[loaded.owner] += 1 if full else sum(loaded.files.values())
+            largest = max(use_by_owner.values())
+            id = next(id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest)
             self.graphs.forget(self._kept.pop(id).graph)
-            used = {path for kept in self._kept.values() for path in kept.files}
+            used = {path for loaded in self._kept.values() for path in loaded.files}
             self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
 
     def _bytes(self, more: Mapping[str, int]) -> int:
-        """Of all that is kept and some more files."""
+        """Return the bytes of all loaded files, of these files, and of graphs."""
         files = dict(more)
-        for kept in self._kept.values():
-            files |= kept.files
-        graphs = [kept.graph for kept in self._kept.values() if kept.graph.engine is not None]
+        for loaded in self._kept.values():
+            files |= loaded.files
+        graphs = [loaded.graph for loaded in self._kept.values() if loaded.graph.engine is not None]
         return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
 
     def _share(self, network: Network, parts: Mapping[str, str]) -> None:
-        """Let the network use the tensors that are there already for its files."""
+        """Let the network use tensors of its files that are already in memory."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
         for part, names in network.part_names().items():
             if part not in parts:
                 continue
-            held = self._tensors.setdefault(parts[part], {})
+            shared = self._tensors.setdefault(parts[part], {})
             for name in names:
-                tensors[name].data = held.setdefault(name, tensors[name].data)
+                tensors[name].data = shared.setdefault(name, tensors[name].data)
 
 
 def _fuse(network: Network, method: Method, manifest: Manifest, task: int | None) -> Run | None:
-    """Predictions by a copy of the network with fused layers; None where it has none to fuse."""
+    """Return predictions by a copy of the network with fused layers.
+
+    Return None if no layers can be fused.
+    """
     image, normalise = manifest.image, manifest.normalise
     inputs = Inputs(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
         fused = fuse_network(network, blank, task)
-    except Exception:  # noqa: BLE001 - a network that is built otherwise keeps its own arithmetic
+    except Exception:  # noqa: BLE001 - a network of another structure keeps its own arithmetic
         return None
     if fused is None:
         return None

@@ -13,23 +13,28 @@ from core.line import words
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ("Learn it (POST /v1/models/m/tasks/1/relearn), or wait.", "Learn it, or wait."),
-        ("Learn it again with POST /v1/models/m/tasks/1/relearn.", "Learn it again."),
+        (
+            "Learn it (POST /v1/models/m/tasks/1/relearn), or wait.",
+            "Learn it (“Learn task 1 again…”), or wait.",
+        ),
+        ("Learn it with POST /v1/models/m/tasks/1/relearn.", "Learn it with “Learn task 1 again…”."),
         (f"This job waits. {words.SETTLED_BY}", "This job waits."),
         (
             "None. PUT /v1/models/m/aliases/production can put it on version 1 or 2.",
             "None. “Promote…” can put it on version 1 or 2.",
         ),
         (
-            'Or learn it as it is: POST /v1/jobs/job_1/retry with {"recipe": {"method": {"name": "ewc"}}}.',
-            "Or learn it as it is with “Learn it again…”.",
+            'Or as it is: POST /v1/jobs/job_1/retry with {"recipe": {"method": {"name": "ewc"}}}.',
+            "Or as it is: “Learn it again…”.",
         ),
-        ("Put it there, and send POST /v1/jobs/job_1/retry.", "Put it there, and press “Try again”."),
         (
             f"Mend that, and {words.fetch_again('job_1')}. Batches wait.",
-            "Mend that, and bring them again. Batches wait.",
+            "Mend that, and bring them again with “Try again”. Batches wait.",
         ),
-        ("Retry its job: POST /v1/jobs/job_1/retry", "Retry its job"),
+        ("Put it there, and send POST /v1/jobs/job_1/retry.", "Put it there, and send “Try again”."),
+        ("Retry its job: POST /v1/jobs/job_1/retry", "Retry its job: “Try again”"),
+        ("POST /v1/models/b/rebase/finish puts a back there.", "“Put it back…” puts a back there."),
+        ("send it with ?conflicts=keep.", "send it with “conflicts: keep”."),
         (
             "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page.",
             "It looks like cat. Look at them, on the page of the task.",
@@ -43,6 +48,6 @@ def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: st
 @pytest.mark.parametrize(("head", "moves"), [(2, ""), (3, "moves it to version 3, the newest, and ")])
 def test_a_pinned_model_is_told_of_its_button(head: int, moves: str) -> None:
     model: Any = SimpleNamespace(name="birds", head=head)
-    button = f" A button on the model’s page {moves}lets it follow later ones."
+    button = f" “Let production follow” {moves}lets it follow later ones."
     assert for_people(words.pinned(model, 2)).endswith(button)
     assert not re.search("/v1/", for_people(words.pinned(model, 2)))

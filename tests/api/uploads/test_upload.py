@@ -162,7 +162,7 @@ def test_a_wrong_labels_csv_says_what_was_found_and_what_to_send(client: TestCli
     assert answer.json()["detail"] == (
         "“labels.csv” has the columns “file”, “what”; its first entry is “b.png,hat”, and none of them names "
         "images of the batch, or nothing stands beside them. Expected is a column of images and one of labels, such "
-        "as “path,label” and then “images/1.jpg,cat”; -o image=COLUMN -o label=COLUMN (?image=COLUMN&label=COLUMN) "
+        "as “path,label” and then “images/1.jpg,cat”; ?image=COLUMN ?label=COLUMN "
         "name them."
     )
 

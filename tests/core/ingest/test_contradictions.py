@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core import near
 from core.errors import Rejected
-from core.ingest import contradictions, near
-from core.ingest.near import MOST_BITS, Hashes, Rows, distances
+from core.ingest import contradictions
 from core.ingest.traces import Traces, read_traces, write_traces
+from core.near import MOST_BITS, Hashes, Rows, distances
 from core.protocol.report import BatchReport
 
 
@@ -197,7 +198,7 @@ def test_a_rejection_names_both_images_and_what_to_do() -> None:
     assert raised.value.detail == (
         "The same image has two classes: “cat/1.png” is “cat” in task 2 and “dog/2.png” is “dog”. What contradicts "
         "itself cannot be learned. Correct the batch and send it again; to learn it as it is, send it with "
-        "-o conflicts=keep (?conflicts=keep). Where task 2 had the wrong label, roll back to the version before "
+        "?conflicts=keep. Where task 2 had the wrong label, roll back to the version before "
         "it, discard it, and send it again with the right one (“Correct a label” in the how-tos)."
     )
     assert raised.value.extra["report"] is report

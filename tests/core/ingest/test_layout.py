@@ -213,7 +213,7 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("path\na.png\n", "is no table: it begins with “path”.*such as “path,label”.*-o image=COLUMN"),
+        ("path\na.png\n", "is no table: it begins with “path”.*such as “path,label”.*\\?image=COLUMN"),
         ("\n", "is no table: it is empty"),
         (
             "foo,bar\nq,x\n",

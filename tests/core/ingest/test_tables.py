@@ -469,7 +469,7 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert suggest_pattern(names, range(41)) == "{label}_{number}"
     assert not suggest_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
-    with pytest.raises(LabelsInvalid, match=r"-o names_pattern='\{label\}_\{number\}'") as caught:
+    with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
         arrange(names, Limits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra["remedies"][
         -1

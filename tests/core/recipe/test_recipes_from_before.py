@@ -26,6 +26,7 @@ LATER = {"analytic", "er-ace", "slca"}
 ADDED = {"iota_total": None, "weight": "constant", "draws": "separate", "memory_batch": None}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
 NEW_FIELDS = {
+    "balanced_batches": False,
     "features": "computed",
     "merge": None,
     "rebalance": None,

@@ -58,6 +58,20 @@ def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
     assert found["optimizer"] == {"clip": 5.0, "lr": 0.1}
 
 
+@pytest.mark.parametrize("base", [PACKAGED, "random"])
+@pytest.mark.parametrize(("said", "balanced"), [({}, True), ({"balanced_batches": False}, False)])
+def test_a_new_model_has_balanced_batches_unless_it_says_otherwise(
+    base: str, said: dict, balanced: bool
+) -> None:
+    recipe = start.new_recipe(CATALOGUE, said, base)
+    assert recipe == {**start.recipe_of(CATALOGUE, said, base), "balanced_batches": balanced}
+    assert resolve(CATALOGUE, "class", recipe).recipe["balanced_batches"] is balanced
+
+
+def test_the_recipe_of_an_older_model_has_no_balanced_batches() -> None:
+    assert resolve(CATALOGUE, "class", {"method": "er"}).recipe["balanced_batches"] is False
+
+
 def test_random_weights_have_a_preset_unless_another_is_named() -> None:
     found = start.recipe_of(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
     assert found == {"preset": start.FROM_RANDOM, "epochs": 3, "method": "er"}

@@ -10,7 +10,7 @@ import torch
 from core.errors import BaseInvalid
 from core.learn.networks import ImageSpec, architectures, backbone, expected_base
 from core.requests import base_advice
-from core.requests.base_advice import Shapes, advice, body, other_model, query, refuse_pickle
+from core.requests.base_advice import Shapes, advice, creation, other_model, query, refuse_pickle
 
 
 def shapes(architecture: dict, image: dict) -> Shapes:
@@ -115,7 +115,7 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     assert json.loads(sent["architecture"][0]) == {"name": "resnet18", "stem": "standard"}
     assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
     assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
-    assert body({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+    assert creation({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from core.db.session import Database
 from core.db.tables import Audit, Model
 from core.errors import InvalidRecipe
+from core.protocol.patch import RecipePatch
 from core.recipe.resolve import completed
 from core.recipe.stored import MAX_RECIPE_BYTES, stored, stored_override
 from core.requests import models, pages
@@ -25,7 +26,7 @@ def _model(database: Database) -> Model:
 
 def test_a_model_keeps_what_its_recipe_says_and_no_nulls(office: Office) -> None:
     made = office.create(recipe={**JUNK, "optimizer": None})
-    assert _model(office.db).recipe == {"preset": "from-random", "epochs": 3}
+    assert _model(office.db).recipe == {"balanced_batches": True, "preset": "from-random", "epochs": 3}
     assert made["recipe"]["method"]["name"] == "er"
 
 
@@ -36,6 +37,27 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
         session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
     models.change(office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}})
     assert _model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "after"),
+    [
+        ({"balanced_batches": False}, None, True),
+        ({"balanced_batches": False}, {"balanced_batches": None}, True),
+        ({"balanced_batches": False}, {"method": None}, False),
+        ({"epochs": 3}, None, False),
+        ({"epochs": 3}, {"balanced_batches": None}, False),
+        ({"epochs": 3}, {"method": "er"}, False),
+        ({"epochs": 3}, {"balanced_batches": True}, True),
+    ],
+)
+def test_a_reset_balances_batches_only_of_models_that_were_created_so(
+    office: Office, model: str, before: RecipePatch, patch: RecipePatch | None, after: bool
+) -> None:
+    with office.db.write() as session:
+        session.get_one(Model, model).recipe = before
+    models.change(office.db, CATALOGUE, office.actor, model, {"recipe": patch})
+    assert _model(office.db).recipe.get("balanced_batches", False) is after
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:

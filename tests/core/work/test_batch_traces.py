@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core import near
 from core.db.tables import Model, Task
 from core.errors import Rejected
-from core.ingest import contradictions, near
+from core.ingest import contradictions
 from core.ingest.batch_data import near_duplicates
 from core.ingest.dataset import write_dataset
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, Ingested

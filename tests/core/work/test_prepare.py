@@ -56,6 +56,18 @@ def test_a_later_task_knows_its_parent_and_the_tasks_before(desk: Any) -> None:
     assert Path(spec["history"][0]["held_out"]).is_file()
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_tasks_bring_the_hashes_of_their_images_where_these_are_kept(desk: Any, gone: bool) -> None:
+    model = desk.model()
+    learn(desk, model, [("new", 1, 9, 10)])
+    digest = desk.blob("hashes")
+    past = desk.task_of(model, 1)
+    desk.change(Task, past.id, traces_sha256=digest, held_out_deleted_at=1.0 if gone else None)
+    desk.submit(model)
+    (found,) = spec_of(desk, desk.claim())["history"]
+    assert found["traces"] == (None if gone else str(desk.blobs.fetch(digest)))
+
+
 def test_only_what_the_parent_was_taught_is_history(desk: Any) -> None:
     model = desk.model()
     learn(desk, model, [("new", 1, 9, 10)])

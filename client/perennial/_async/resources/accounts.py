@@ -1,4 +1,4 @@
-"""Keys, the audit trail and usage: what administrators see."""
+"""Keys, the audit trail and usage, for administrators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AsyncKeys:
         self._http = http
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Key]:
-        """All keys, without their secrets."""
+        """List all keys, without their secrets."""
         return self._http.pages(types.Key, "/v1/keys", {"limit": limit})
 
     async def create(
@@ -34,17 +34,21 @@ class AsyncKeys:
         requests_per_s: float | None = None,
         images_per_day: int | None = None,
     ) -> types.NewKey:
-        """Make a key; its `secret` is shown this once. A new owner's name makes a new owner.
+        """Create a key; its `secret` is only in this response. An unknown owner name creates an
+        owner.
 
         Args:
-            name: for whom or what it is.
-            scope: "predict": it asks `alias` of `model` alone, and may stand in a web page.
-            owner: the caller's own when None; of scope predict, that of the model.
-            expires_at: such as 2027-01-31T00:00:00Z; of scope predict within 366 days, else None: never.
-            model: id or name; with `alias`, only of scope predict.
+            name: the person or purpose that the key is for.
+            scope: "predict" allows only predictions by `alias` of `model`; such a key may be
+                public.
+            owner: defaults to the caller's owner; for scope predict, the model's owner.
+            expires_at: such as 2027-01-31T00:00:00Z. For scope predict within 366 days and
+                required; else None: never.
+            model: id or name; with `alias`, only for scope predict.
             alias: such as production.
-            requests_per_s: only of scope predict, on average; 5 when None.
-            images_per_day: likewise, from midnight to midnight (UTC); 1000 when None.
+            requests_per_s: average limit, only for scope predict; 5 when None.
+            images_per_day: limit from midnight to midnight (UTC), only for scope predict; 1000 when
+                None.
         """
         body: dict[str, str | float | None] = {
             "name": name,
@@ -56,16 +60,18 @@ class AsyncKeys:
             "requests_per_s": requests_per_s,
             "images_per_day": images_per_day,
         }
-        said = {key: value for key, value in body.items() if value is not None}
-        return await self._http.call(types.NewKey, Ask("POST", "/v1/keys", json=said, is_replayable=False))
+        given_fields = {key: value for key, value in body.items() if value is not None}
+        return await self._http.call(
+            types.NewKey, Ask("POST", "/v1/keys", json=given_fields, is_replayable=False)
+        )
 
     async def delete(self, key: str) -> None:
-        """Revoke it."""
+        """Revoke a key."""
         await self._http.send(Ask("DELETE", path("keys", key)))
 
 
 class AsyncAudit:
-    """Who changed what."""
+    """The audit trail: changes, and the keys that made them."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
@@ -79,21 +85,21 @@ class AsyncAudit:
         since: str | None = None,
         limit: int | None = None,
     ) -> AsyncPages[types.Audit]:
-        """Changes, oldest first."""
+        """List changes, oldest first unless `order` is "desc"."""
         params = {"order": order, "model": model, "action": action, "since": since, "limit": limit}
         return self._http.pages(types.Audit, "/v1/audit", params)
 
 
 class AsyncUsage:
-    """Bytes and jobs."""
+    """Usage of storage and jobs."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
     def by_model(self, *, limit: int | None = None) -> AsyncPages[types.ModelUsage]:
-        """One item per model."""
+        """List usage, one item per model."""
         return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model", "limit": limit})
 
     def by_owner(self, *, limit: int | None = None) -> AsyncPages[types.OwnerUsage]:
-        """One item per owner."""
+        """List usage, one item per owner."""
         return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner", "limit": limit})

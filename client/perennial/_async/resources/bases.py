@@ -38,10 +38,14 @@ class AsyncBases:
         """Upload a backbone's state dict (safetensors).
 
         Args:
-            config, preset: how its images were prepared.
+            architecture: a name, or `{"name": …}` with hyper-parameters.
+            image_size: pixels per side.
+            channels: 1 or 3.
+            config, preset: preparation of its images.
 
         Raises:
-            Invalid: it does not fit the architecture; the message says how.
+            ConfigError: there is no such file.
+            Invalid: it does not fit the architecture; the message says in what.
         """
         if not Path(file).is_file():
             raise ConfigError(f"There is no file {file}.")
@@ -64,13 +68,13 @@ class AsyncBases:
             return await self._http.call(types.Base, ask)
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.ListedBase]:
-        """Uploaded bases, newest first, with the models that began with each."""
+        """List uploaded bases, newest first, with the models that started from each."""
         return self._http.pages(types.ListedBase, "/v1/bases", {"limit": limit})
 
     async def delete(self, base: str) -> None:
-        """Remove one that no model began with."""
+        """Delete a base that no model started from."""
         await self._http.send(Ask("DELETE", path("bases", base)))
 
     async def retrieve(self, base: str) -> types.Base:
-        """One base."""
+        """Return one base."""
         return await self._http.get(types.Base, path("bases", base))

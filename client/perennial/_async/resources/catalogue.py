@@ -1,4 +1,4 @@
-"""What there is to choose from: methods and architectures."""
+"""The catalogue of methods and architectures."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class AsyncMethods:
         self._http = http
 
     async def list(self) -> types.MethodList:
-        """All of them, with the JSON Schemas of their hyper-parameters."""
+        """List all methods, with the JSON Schemas of their hyper-parameters."""
         return await self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
 
     async def retrieve(self, name: str) -> types.Method:
-        """One method."""
+        """Return one method."""
         return await self._http.get(types.Method, path("methods", name))
 
 
 class AsyncArchitectures:
-    """Networks."""
+    """Network architectures."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Architecture]:
-        """All of them, with the JSON Schemas of their hyper-parameters."""
+        """List all architectures, with the JSON Schemas of their hyper-parameters."""
         return self._http.pages(types.Architecture, "/v1/architectures", {"limit": limit})

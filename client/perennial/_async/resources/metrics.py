@@ -10,7 +10,7 @@ from perennial.guard import path
 
 
 class AsyncMetrics:
-    """How good each version is on each task."""
+    """Accuracy of each version on each task."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
@@ -24,7 +24,13 @@ class AsyncMetrics:
         last: int | None = None,
         tasks: Iterable[int] | None = None,
     ) -> types.Metrics:
-        """Rows are versions (from `first` to `last`), columns are tasks; the summary is of `version`."""
-        wanted = ",".join(str(task) for task in tasks) if tasks is not None else None
-        params = {"version": version, "from": first, "to": last, "tasks": wanted}
+        """Return the accuracy matrix and its summary.
+
+        Args:
+            version: version whose ancestors the summary covers.
+            first, last: first and last version with a row.
+            tasks: first and last task with a column.
+        """
+        task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
+        params = {"version": version, "from": first, "to": last, "tasks": task_range}
         return await self._http.get(types.Metrics, path("models", model, "metrics"), params)

@@ -1,4 +1,4 @@
-"""Uploads that were begun and are neither submitted nor removed."""
+"""Uploads that have begun and are neither submitted nor removed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from perennial.guard import path
 
 
 class AsyncUploads:
-    """What `tasks.submit` has begun for large batches, and other clients of tus: what of it has come counts
-    to the quota."""
+    """Open uploads of `tasks.submit` for large batches, or of other tus clients.
+
+    Their received bytes count towards the quota.
+    """
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Upload]:
-        """Open uploads, newest first: whose bytes have come up to `offset`, and when each expires."""
+        """List open uploads, newest first, with received bytes (`offset`) and expiry."""
         return self._http.pages(types.Upload, "/v1/uploads", {"limit": limit})
 
     async def delete(self, upload: str) -> None:
-        """Remove one, with what has come of it."""
+        """Remove an upload and its received bytes."""
         await self._http.send(Ask("DELETE", path("uploads", upload)))

@@ -1,4 +1,7 @@
-"""Webhooks: be told by a signed POST what happens to your models. `perennial.webhooks.verify` reads what comes."""
+"""Webhooks: notifications of events by signed POST requests.
+
+`perennial.webhooks.verify` verifies and parses them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Format = Literal["standard", "slack", "teams"]
 
 
 class AsyncWebhooks:
-    """Addresses that are told what happens, and what was sent to them."""
+    """Webhooks and their deliveries."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http
@@ -29,25 +32,26 @@ class AsyncWebhooks:
         model: str | None = None,
         format: Format | None = None,
     ) -> types.NewWebhook:
-        """Name a receiver; its `secret` is shown this once.
+        """Register a receiver; its `secret` is only in this response.
 
         Args:
             events: such as `["version.published", "job.failed"]`; None: all.
-            model: id or name of the only model that it is told of.
-            format: "slack" or "teams" sends messages that people read there; None: signed payloads.
+            model: id or name of the only model to notify about; None: all.
+            format: "slack" or "teams" sends readable messages for these services; None: signed
+                payloads.
         """
-        named = None if events is None else [*events]
-        body: dict[str, Any] = {"url": url, "events": named, "model": model, "format": format}
-        given = {key: value for key, value in body.items() if value is not None}
-        ask = Ask("POST", "/v1/webhooks", json=given, is_replayable=False)
+        event_list = None if events is None else [*events]
+        body: dict[str, Any] = {"url": url, "events": event_list, "model": model, "format": format}
+        given_fields = {key: value for key, value in body.items() if value is not None}
+        ask = Ask("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
         return await self._http.call(types.NewWebhook, ask)
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Webhook]:
-        """Your webhooks, each with its last delivery."""
+        """List your webhooks, each with its last delivery."""
         return self._http.pages(types.Webhook, "/v1/webhooks", {"limit": limit})
 
     async def retrieve(self, webhook: str) -> types.Webhook:
-        """One webhook."""
+        """Return one webhook."""
         return await self._http.get(types.Webhook, path("webhooks", webhook))
 
     async def update(
@@ -60,37 +64,41 @@ class AsyncWebhooks:
         model: str | NotGiven | None = NOT_GIVEN,
         enabled: bool | NotGiven = NOT_GIVEN,
     ) -> types.Webhook:
-        """Change what is given; `model` None: it is told of all models."""
-        named = events if isinstance(events, NotGiven) else [*events]
-        changes = said({"url": url, "format": format, "events": named, "model": model, "enabled": enabled})
+        """Change the given fields; `model` None: notify about all models."""
+        event_list = events if isinstance(events, NotGiven) else [*events]
+        changes = said(
+            {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
+        )
         return await self._http.call(types.Webhook, Ask("PATCH", path("webhooks", webhook), json=changes))
 
     async def delete(self, webhook: str) -> None:
-        """Remove it with its deliveries."""
+        """Remove a webhook with its deliveries."""
         await self._http.send(Ask("DELETE", path("webhooks", webhook)))
 
     async def test(self, webhook: str) -> types.DeliveryDetail:
-        """Send it an event of the type `webhook.test`; `retrieve_delivery` says how it went."""
+        """Send a `webhook.test` event; `retrieve_delivery` returns its result."""
         return await self._http.call(types.DeliveryDetail, Ask("POST", path("webhooks", webhook, "test")))
 
     async def rotate(self, webhook: str) -> types.NewWebhook:
-        """Give it a new `secret`, shown this once; for a day deliveries are signed with the old one too."""
+        """Create a new `secret`, only in this response; for a day the old one signs
+        deliveries too.
+        """
         ask = Ask("POST", path("webhooks", webhook, "rotate"), is_replayable=False)
         return await self._http.call(types.NewWebhook, ask)
 
     def deliveries(
         self, webhook: str, *, state: State | None = None, limit: int | None = None
     ) -> AsyncPages[types.Delivery]:
-        """What was sent and what waits, newest first."""
+        """List sent and pending deliveries, newest first."""
         where = path("webhooks", webhook, "deliveries")
         return self._http.pages(types.Delivery, where, {"state": state, "limit": limit})
 
     async def retrieve_delivery(self, webhook: str, delivery: str) -> types.DeliveryDetail:
-        """One delivery with its payload."""
+        """Return one delivery with its payload."""
         where = path("webhooks", webhook, "deliveries", delivery)
         return await self._http.get(types.DeliveryDetail, where)
 
     async def redeliver(self, webhook: str, delivery: str) -> types.DeliveryDetail:
-        """Send it once more at once, under the same id."""
+        """Send a delivery again at once, under the same id."""
         where = path("webhooks", webhook, "deliveries", delivery, "redeliver")
         return await self._http.call(types.DeliveryDetail, Ask("POST", where))

@@ -1,1 +1,1 @@
-"""The verbs by noun."""
+"""Resources of the client, one class per noun of the API."""

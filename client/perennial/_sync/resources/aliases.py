@@ -1,4 +1,4 @@
-"""Aliases: movable names for versions, `production` the first of them."""
+"""Aliases: movable names for versions, above all `production`."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from perennial.guard import path
 
 
 class Aliases:
-    """Where names point, and why they moved."""
+    """Aliases and their moves."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     def set(self, model: str, alias: str, version: int, *, reason: str | None = None) -> types.Alias:
-        """Put an alias on a version; on one that is held only with a reason."""
+        """Point an alias at a version; a held version requires a reason."""
         ask = Ask("PUT", path("models", model, "aliases", alias), json={"version": version, "reason": reason})
         return self._http.call(types.Alias, ask)
 
     def promote(self, model: str, version: int, *, reason: str | None = None) -> types.Alias:
-        """Put `production` on a version."""
+        """Point `production` at a version."""
         return self.set(model, "production", version, reason=reason)
 
     def history(
         self, model: str, alias: str = "production", *, limit: int | None = None
     ) -> Pages[types.AliasMove]:
-        """Its moves, oldest first."""
+        """List an alias's moves, oldest first."""
         return self._http.pages(
             types.AliasMove, path("models", model, "aliases", alias, "history"), {"limit": limit}
         )
 
     def delete(self, model: str, alias: str) -> None:
-        """Remove an alias of your own."""
+        """Remove an alias that you created."""
         self._http.send(Ask("DELETE", path("models", model, "aliases", alias)))
 
     def rollback(
         self, model: str, version: int | None = None, *, alias: str = "production", reason: str | None = None
     ) -> types.Alias:
-        """Go back: to the previous target whose gate passed, or to a version. `lost_tasks` names what is lost."""
+        """Return to an earlier version, by default the previous target that passed its gate.
+
+        `lost_tasks` of the result names the tasks that this version has not learned.
+        """
         where, body = (
             path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
@@ -46,7 +49,7 @@ class Aliases:
         return self._http.call(types.Alias, Ask("POST", where, json=body, is_replayable=False))
 
     def follow(self, model: str, alias: str = "production") -> types.Alias:
-        """Let production follow the line again after a rollback."""
+        """Let production follow the lineage again after a rollback."""
         return self._http.call(
             types.Alias, Ask("POST", path("models", model, "aliases", alias, "follow"))
         )

@@ -1,4 +1,4 @@
-"""Jobs."""
+"""Jobs: long-running work of the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perennial.transfer import Downloaded, Progress
 
 
 class Jobs:
-    """Pieces of long work."""
+    """Jobs of the service."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -30,49 +30,49 @@ class Jobs:
         kind: str | None = None,
         limit: int | None = None,
     ) -> Pages[types.Job]:
-        """Jobs, newest first."""
+        """List jobs, newest first."""
         return self._http.pages(
             types.Job, "/v1/jobs", {"model": model, "state": state, "kind": kind, "limit": limit}
         )
 
     def retrieve(self, job: str) -> types.Job:
-        """One job as it is now. `client.job(id)` has the verbs that follow it."""
+        """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
         return self._http.get(types.Job, path("jobs", job))
 
     def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
-        """Wait until it has ended: see `JobHandle.wait`."""
+        """Wait until a job has ended: see `JobHandle.wait`."""
         return JobHandle(self._http, job).wait(timeout, progress=progress)
 
     def cancel(self, job: str) -> types.Job:
-        """End it; it can be retried while its data is kept."""
+        """Cancel a job; it can be retried while its data is retained."""
         return JobHandle(self._http, job).cancel()
 
     def pause(self, job: str) -> types.Job:
-        """Stop it and keep its place."""
+        """Pause a job and keep its place."""
         return JobHandle(self._http, job).pause()
 
     def resume(self, job: str) -> types.Job:
-        """Let it go on after a pause."""
+        """Resume a paused job."""
         return JobHandle(self._http, job).resume()
 
     def retry(self, job: str, *, recipe: Mapping[str, Any] | None = None) -> JobHandle:
-        """Learn its task again: after a held version by a new job.
+        """Learn a job's task again; after a held version, in a new job.
 
         Args:
-            recipe: an override; `{}`: the model's recipe; None: the one that it had.
+            recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
         ask = Ask("POST", path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
-        found = self._http.call(types.Job, ask)
-        return JobHandle(self._http, found.id, found)
+        retried = self._http.call(types.Job, ask)
+        return JobHandle(self._http, retried.id, retried)
 
     def metrics(self, job: str, *, limit: int | None = None) -> Pages[types.Point]:
-        """What was measured while it learned, loss among it."""
+        """List the measurements of a job's training, such as the loss."""
         return self._http.pages(types.Point, path("jobs", job, "metrics"), {"limit": limit})
 
     def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
-        """Its best state so far, where its recipe says `anytime`."""
+        """Download a job's best state so far, if its recipe sets `anytime`."""
         with shown_transfer("downloading", progress) as show:
             return download(
                 self._http, path("jobs", job, "anytime", "download"), Path(to), progress=show

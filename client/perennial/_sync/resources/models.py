@@ -1,4 +1,4 @@
-"""Models, and the images that they keep for replay."""
+"""Models, and the images that they retain for replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perennial.guard import path
 
 
 class Models:
-    """Named lines of versions."""
+    """Named lineages of versions."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -42,25 +42,28 @@ class Models:
         description: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> types.Model:
-        """Make a model. What is None is as the service has it.
+        """Create a model. None keeps the service's default.
 
         Args:
-            exist_ok: where there is one of this name already, return it as it is.
+            exist_ok: return an existing model of this name unchanged.
             architecture: a name, or `{"name": …}` with hyper-parameters.
-            base: random, pretrained, `perennial/…`, the id of an upload, or `{"model": …, "version": …}`.
-            image: `{"size": pixels a side, "channels": 1 or 3}`.
-            classes: in their order; only where all are known from the beginning.
-            recipe, gate: parts of those of the service.
-            answers: `{"precision": 0.98}` calls answers sure of which so many are right.
-            keep_training_data: keep batches' images after they are learned.
-            held_out: "counts" keeps no images.
-            on_held, on_rejected, on_failed: whether later batches wait for a person (stop) or go on.
-            training_data_days: how long images are kept after a publish.
-            allow_lost_classes: whether a version that lacks what the model has learned may pass its gate.
+            base: random, pretrained, `perennial/…`, the id of an upload, or `{"model": …,
+                "version": …}`.
+            image: `{"size": pixels per side, "channels": 1 or 3}`.
+            classes: in their order; only if all are known from the beginning.
+            recipe, gate: fields that differ from the service's defaults.
+            answers: `{"precision": 0.98}` marks predictions as sure so that this share of them is
+                correct.
+            keep_training_data: retain batches' images after learning.
+            held_out: "counts" stores no held-out images.
+            on_held, on_rejected, on_failed: later batches wait for a person (stop) or continue.
+            training_data_days: days for which images are retained after a publish.
+            allow_lost_classes: a version without classes that the model has learned may pass its
+                gate.
 
         Raises:
             Conflict: the name is taken.
-            Invalid: `errors` names the wrong fields.
+            Invalid: `errors` names the invalid fields.
         """
         fields = {
             "architecture": architecture,
@@ -80,9 +83,9 @@ class Models:
             "description": description,
             "tags": None if tags is None else [*tags],
         }
-        given = {key: value for key, value in fields.items() if value is not None}
+        given_fields = {key: value for key, value in fields.items() if value is not None}
         try:
-            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **given})
+            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields})
             return self._http.call(types.Model, ask)
         except Conflict as error:
             if not exist_ok or error.code != "name-taken":
@@ -92,12 +95,17 @@ class Models:
     def list(
         self, *, query: str | None = None, summary: bool = False, limit: int | None = None
     ) -> Pages[types.ListedModel]:
-        """All models, page by page. `query`: in their names; `summary`: with the figures of each."""
+        """List all models, page by page.
+
+        Args:
+            query: text in their names.
+            summary: include the measurements of each.
+        """
         params = {"q": query, "include": "summary" if summary else None, "limit": limit}
         return self._http.pages(types.ListedModel, "/v1/models", params)
 
     def retrieve(self, model: str) -> types.Model:
-        """One model, by name or id; look at `attention` first."""
+        """Return one model, by name or id; look at `attention` first."""
         return self._http.get(types.Model, path("models", model))
 
     def update(
@@ -115,13 +123,15 @@ class Models:
         description: str | NotGiven | None = NOT_GIVEN,
         tags: Sequence[str] | NotGiven | None = NOT_GIVEN,
     ) -> types.Model:
-        """Change fields, for later tasks; see `create` for what they mean. What is not given stays; None resets.
+        """Change fields for later tasks; see `create` for their meaning.
+
+        Fields that are not given stay unchanged; None resets them.
 
         Args:
-            recipe, gate: merged with those that the model has.
+            recipe, gate: merged with the model's own.
 
         Raises:
-            Invalid: `errors` names the wrong fields.
+            Invalid: `errors` names the invalid fields.
         """
         changes = said(
             {
@@ -140,19 +150,20 @@ class Models:
         return self._http.call(types.Model, Ask("PATCH", path("models", model), json=changes))
 
     def delete(self, model: str) -> None:
-        """Delete it with all that is stored of it."""
+        """Delete a model with all its data."""
         self._http.send(Ask("DELETE", path("models", model)))
 
     def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
     ) -> types.Rebase:
-        """Begin to move a model to another base: a new model beside it, which `finish_rebase` puts in its place.
+        """Begin to move a model to another base, by a new model that `finish_rebase` puts in its
+        place.
 
-        The answer names the batches to send to the new model again.
+        The response names the batches to send to the new model again.
 
         Args:
-            base: as of a new model.
-            name: of the new model; None: the old one's with `-rebased`.
+            base: as for a new model.
+            name: name of the new model; None: the old one's with `-rebased`.
 
         Raises:
             Conflict: nothing is learned yet, a rebase of the model is open, or the name is taken.
@@ -162,13 +173,18 @@ class Models:
         return self._http.call(types.Rebase, Ask("POST", path("models", model, "rebase"), json=body))
 
     def rebase_status(self, model: str) -> types.Rebase:
-        """Return what has arrived in the new model, and both on the same held-out images. `model`: either of both."""
+        """Return the progress of a rebase, with both models compared on the same held-out images.
+
+        Args:
+            model: the old or the new model.
+        """
         return self._http.get(types.Rebase, path("models", model, "rebase"))
 
     def finish_rebase(
         self, model: str, *, reason: str | None = None, missing: Literal["refuse", "allow"] = "refuse"
     ) -> types.Rebase:
-        """Let production move: the new model takes the old one's name. Of the old model: take the name back.
+        """Move production: the new model takes the old one's name. Called on the old model, move it
+        back.
 
         Raises:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
@@ -179,15 +195,15 @@ class Models:
 
 
 class Memory:
-    """Images that a model keeps for replay."""
+    """Images that a model retains for replay."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     def retrieve(self, model: str) -> types.Memory:
-        """How many, of which classes, and their bytes."""
+        """Return the number of retained images, their classes, and their bytes."""
         return self._http.get(types.Memory, path("models", model, "memory"))
 
     def delete(self, model: str) -> None:
-        """Remove them all."""
+        """Delete all retained images of a model."""
         self._http.send(Ask("DELETE", path("models", model, "memory")))

@@ -41,26 +41,29 @@ class Tasks:
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> JobHandle:
-        """Send a batch: an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or bytes]}`),
-        or a folder or data set, which is packed on the way (`perennial.pack.open_batch` gives one to look at
-        first).
+        """Send a batch and return a handle for its job.
 
-        From 64 MiB on it goes in pieces: one that was cut off, by another run too, goes on where it was.
-        Sending again never learns again: where the model has the same images under the same labels, the answer is
-        the job of that task, and `repeats` of the handle says where it stands. One that is held is retried where
-        `recipe` is another one.
+        A batch is an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or
+        bytes]}`), or a folder or data set, which is packed while it is sent
+        (`perennial.pack.open_batch` opens one for inspection).
+
+        From 64 MiB on it is sent in pieces. An interrupted upload is resumed, also by another run.
+        If the model already has the same images under the same labels, the batch is not learned
+        again. The result is then the job of that task, and `repeats` of the handle names the task.
+        If that task is held, it is retried with a different `recipe`.
 
         Args:
             recipe: an override of the model's own, for this batch alone.
-            drop_duplicates: of equal images of one class keep the first.
-            again: learn it as a new task also where the model has it; its images weigh twice then.
-            keep_conflicts: learn images under two labels as they are, where the batch is rejected otherwise.
-            progress: True: a bar on standard error or in a notebook; or what is called with bytes done
-                and bytes in all.
-            options: how a folder or data set is read: see `perennial.fields.BatchOptions`.
+            drop_duplicates: keep only the first of equal images of one class.
+            again: learn the batch as a new task even if the model has it; its images then weigh
+                twice.
+            keep_conflicts: learn images that have two labels; otherwise the batch is rejected.
+            progress: True: a bar on standard error or in a notebook; or a function that is called
+                with the bytes done and the total bytes.
+            options: options for reading a folder or data set: see `perennial.fields.BatchOptions`.
 
         Raises:
-            ArchiveRejected: it cannot be used; the message says which file, and why.
+            ArchiveRejected: it cannot be used; the message names the file and the reason.
         """
         query = {
             "name": name,
@@ -68,8 +71,8 @@ class Tasks:
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
         }
-        answer = self._send(model, batch, query, recipe, progress, options)
-        accepted = read_as(types.Accepted, answer)
+        response = self._send(model, batch, query, recipe, progress, options)
+        accepted = read_as(types.Accepted, response)
         return JobHandle(
             self._http,
             accepted.job.id,
@@ -89,10 +92,10 @@ class Tasks:
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> types.Report:
-        """What a submit would meet, from names and sizes; nothing is submitted."""
+        """Check a batch by names and sizes, without submitting it."""
         query = {"validate": "only", "again": "true" if again else None}
-        answer = self._send(model, batch, query, recipe, progress, options)
-        return read_as(types.Report, answer)
+        response = self._send(model, batch, query, recipe, progress, options)
+        return read_as(types.Report, response)
 
     def check_images(
         self,
@@ -104,43 +107,45 @@ class Tasks:
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> JobHandle:
-        """The same with every image decoded: a job, whose `report` says what was found once it has ended."""
+        """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
-        answer = self._send(model, batch, query, recipe, progress, options)
-        job = read_as(types.Job, answer)
+        response = self._send(model, batch, query, recipe, progress, options)
+        job = read_as(types.Job, response)
         return JobHandle(self._http, job.id, job)
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.Task]:
-        """The model's batches, in order."""
+        """List the model's batches, in order."""
         return self._http.pages(types.Task, path("models", model, "tasks"), {"limit": limit})
 
     def retrieve(self, model: str, task: int) -> types.Task:
-        """One batch."""
+        """Return one batch."""
         return self._http.get(types.Task, path("models", model, "tasks", task))
 
     def known_classes(self, model: str) -> set[str]:
-        """The classes of the model's batches; they decide how a folder is read that can be read in several ways."""
-        known: set[str] = set()
+        """Return the classes of the model's batches, which help to interpret an ambiguous
+        folder.
+        """
+        classes: set[str] = set()
         for task in self.list(model):
-            known.update(task.classes)
-        return known
+            classes.update(task.classes)
+        return classes
 
     def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
-        """Let the line go on without a task whose version is held."""
+        """Continue the lineage without a task whose version is held."""
         return self._settle(model, task, "continue", reason)
 
     def discard(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
-        """Give a task up: nothing waits for it any more."""
+        """Discard a task, so that nothing waits for it."""
         return self._settle(model, task, "discard", reason)
 
     def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> JobHandle:
-        """Learn a task again that the line lacks, before all that wait."""
+        """Learn again a task that the lineage lacks, before all waiting ones."""
         ask = Ask("POST", path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
         job = self._http.call(types.Job, ask)
         return JobHandle(self._http, job.id, job)
 
     def delete_data(self, model: str, task: int) -> None:
-        """Remove a batch's images; what was learned stays."""
+        """Delete a batch's images; the learned versions stay."""
         self._http.send(Ask("DELETE", path("models", model, "tasks", task, "data")))
 
     def images(
@@ -152,7 +157,7 @@ class Tasks:
         label: str | None = None,
         limit: int | None = None,
     ) -> Pages[types.TaskImage]:
-        """The rows of a task's images; `label`: of one class."""
+        """List a task's images; `label`: only of this class."""
         return self._http.pages(
             types.TaskImage,
             path("models", model, "tasks", task, "images"),
@@ -162,7 +167,7 @@ class Tasks:
     def image(
         self, model: str, task: int, index: int, *, split: Literal["held_out", "train"] = "held_out"
     ) -> bytes:
-        """One image of a task as PNG, pixel by pixel."""
+        """Return one image of a task as a lossless PNG."""
         where = path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (self._http.send(Ask("GET", where))).content
 
@@ -182,17 +187,17 @@ class Tasks:
         try:
             source = in_thread(lambda: source_of(batch, **options))
         except UndecidedBatch:
-            known = self.known_classes(model)
-            if not known:
+            classes = self.known_classes(model)
+            if not classes:
                 raise
-            source = in_thread(lambda: source_of(batch, known_classes=known, **options))
+            source = in_thread(lambda: source_of(batch, known_classes=classes, **options))
         reading: Mapping[str, str] = getattr(source, "reading", {})
-        said = {key: value for key, value in query.items() if value is not None} | dict(reading)
+        given_params = {key: value for key, value in query.items() if value is not None} | dict(reading)
         with shown_transfer("sending", progress) as show:
             try:
-                return submit(self._http, Batch(model, source, said, recipe), show)
+                return submit(self._http, Batch(model, source, given_params, recipe), show)
             except Invalid as error:
                 if error.code != "unsupported-type":
                     raise
-                # What its first bytes say is no archive: of a batch that is the same as one that cannot be read.
+                # The first bytes are no archive: report it like an archive that cannot be read.
                 raise ArchiveRejected(error.status, error.problem, request_id=error.request_id) from error

@@ -1,4 +1,4 @@
-"""Versions: what there is, what they answer, and their files."""
+"""Versions: list, predict, compare and download."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ class Versions:
         self._http = http
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.VersionItem]:
-        """All versions by rising number, held ones among them; `retrieve` has all of one."""
+        """List all versions in ascending order, including held ones; `retrieve` returns all
+        details.
+        """
         return self._http.pages(types.VersionItem, path("models", model, "versions"), {"limit": limit})
 
     def retrieve(self, model: str, version: int | str = "production") -> types.Version:
-        """One version, by number or alias."""
+        """Return one version, by number or alias."""
         return self._http.get(types.Version, path("models", model, "versions", version))
 
     def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
-        """Write a note to a version."""
+        """Set the note of a version."""
         ask = Ask("PATCH", path("models", model, "versions", version), json={"note": note})
         return self._http.call(types.Version, ask)
 
     def results(
         self, model: str, version: int | str = "production", *, limit: int | None = None
     ) -> Pages[types.TaskResult]:
-        """Right answers by task and class."""
+        """List counts of correct predictions by task and class."""
         return self._http.pages(
             types.TaskResult, path("models", model, "versions", version, "results"), {"limit": limit}
         )
@@ -49,7 +51,7 @@ class Versions:
     def files(
         self, model: str, version: int | str = "production", *, limit: int | None = None
     ) -> Pages[types.File]:
-        """Parts that can be fetched."""
+        """List the downloadable parts."""
         return self._http.pages(
             types.File, path("models", model, "versions", version, "files"), {"limit": limit}
         )
@@ -57,13 +59,14 @@ class Versions:
     def compare(
         self, model: str, a: int | str, b: int | str = "production", *, task: int | None = None
     ) -> types.Compare:
-        """Two versions on the same held-out images: what `b` gets wrong that `a` gets right, and the other way round.
+        """Compare two versions on the same held-out images: those that only one of them predicts
+        correctly.
 
         Args:
-            task: only on its images; None: on those of all tasks that both answer.
+            task: only on its images; None: on those of all tasks that both predict.
 
         Raises:
-            Conflict: no answers are kept of what is asked for (`code` is answers-missing).
+            Conflict: no predictions are stored for these images (`code` is answers-missing).
         """
         where = path("models", model, "compare")
         return self._http.get(types.Compare, where, {"a": a, "b": b, "task": task})
@@ -79,14 +82,14 @@ class Versions:
         label: str | None = None,
         limit: int | None = None,
     ) -> Pages[types.ComparedImage]:
-        """The images that flipped, with both answers.
+        """List the images that flipped, with both predictions.
 
         Args:
-            kind: right by `a` alone (negative), by `b` alone (positive), by none (both_wrong).
+            kind: correct only by `a` (negative), only by `b` (positive), by none (both_wrong).
             label: only images of this class.
         """
-        asked = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
-        return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), asked)
+        params = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
+        return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), params)
 
     def compare_with_pictures(
         self,
@@ -99,15 +102,16 @@ class Versions:
         label: str | None = None,
         most: int = 12,
     ) -> Comparison:
-        """The same counts with images that flipped and their pictures, which a notebook shows.
+        """Compare two versions, and fetch pictures of images that flipped, to show in a notebook.
 
         Args:
-            kind, label: which images, as of `compare_images`; task: of both.
-            most: images that are fetched, 1 to 200.
+            kind, label: selection of images, as in `compare_images`.
+            task: only on its images.
+            most: maximum number of images to fetch, 1 to 200.
 
         Raises:
             Conflict: as `compare`.
-            BadAnswer: a picture is no PNG.
+            BadAnswer: a picture is not a PNG.
         """
         compared = self.compare(model, a, b, task=task)
         first = self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
@@ -130,23 +134,23 @@ class Versions:
         progress: bool | Progress = False,
         max_bytes: int | None = None,
     ) -> Downloaded:
-        """Fetch a version as a zip; what an earlier call left goes on, and its sha256 is verified.
+        """Fetch a version as a zip and verify its SHA-256, resuming an interrupted download.
 
         Args:
             to: the file; None: `<model>-<version>.zip` in the working directory.
-            format: safetensors, or what else the service offers (onnx).
-            max_bytes: that it may have; None: 16 GiB.
+            format: safetensors, or another format of the service (onnx).
+            max_bytes: maximum size in bytes; None: 16 GiB.
 
         Raises:
-            DigestMismatch: the bytes are not those that the service named.
-            BadAnswer: it is larger, or the service names a file that would lie elsewhere.
-            Invalid: it cannot be had in this format, and why; `code` is export-unavailable.
+            DigestMismatch: the bytes do not match the announced digest.
+            BadAnswer: the file is larger than allowed, or its name would place it elsewhere.
+            Invalid: this format is not available, and why; `code` is export-unavailable.
         """
-        wanted = "production" if version is None else version
+        version_or_alias = "production" if version is None else version
         target = Path(to) if to is not None else Path()
         if target.is_dir():
-            target /= safe_filename(f"{model}-{wanted}.zip")
-        where = path("models", model, "versions", wanted, "download")
+            target /= safe_filename(f"{model}-{version_or_alias}.zip")
+        where = path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with shown_transfer(target.name, progress) as show:
             return download(self._http, where, target, params, show, max_bytes)
@@ -168,14 +172,16 @@ class Versions:
         top_k: int | None = None,
         task: int | None = None,
     ) -> types.Predict:
-        """What a version says of images, in their order; one that cannot be used has an error of its own.
+        """Predict labels of images with a version, in the order given.
+
+        An image that cannot be used gets an error of its own.
 
         Args:
-            images: one or several of: files, bytes of files, files opened with mode "rb", images of PIL (sent as PNG:
-                nothing is lost); or arrays of numbers from 0 to 255 (N×H×W or N×H×W×C, as nested lists or with a
-                method `tolist`).
-            top_k: how many of the most probable labels each image gets.
-            task: in the scenario `task`, whose head answers.
+            images: one or several of: files, bytes of files, files opened with mode "rb", PIL
+                images (sent losslessly as PNG); or arrays of numbers from 0 to 255 (N×H×W or
+                N×H×W×C, as nested lists or with a method `tolist`).
+            top_k: number of most probable labels per image.
+            task: the task whose head predicts, in the scenario `task`.
 
         Raises:
             TypeError: an item is none of these, or files and arrays are mixed.

@@ -1,1 +1,1 @@
-"""Sources beyond the disk: buckets and lists of URLs, fetched by the client while it sends them."""
+"""Remote sources: buckets and lists of URLs, fetched by the client while it sends them."""

@@ -1,4 +1,4 @@
-"""Addresses of sources beyond the disk: `s3://bucket/prefix`, `gs://…` and `az://…`, and nothing else."""
+"""Addresses of buckets: exactly `s3://bucket/prefix`, `gs://…` and `az://…`."""
 
 import re
 from typing import NamedTuple
@@ -15,7 +15,11 @@ _OTHERS = {"gcs": "gs", "s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az"}
 
 
 class Address(NamedTuple):
-    """A folder of a bucket. prefix: what its keys begin with, with a slash at the end, or empty for all of it."""
+    """A folder of a bucket.
+
+    Attributes:
+        prefix: prefix of its keys, ending with a slash; empty: the whole bucket.
+    """
 
     scheme: str
     bucket: str
@@ -26,23 +30,25 @@ class Address(NamedTuple):
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text names something by a scheme, rather than by a path; a drive of Windows is a path."""
-    found = _SCHEME.match(text)
-    return found is not None and (found[2] in ("::", "://") or len(found[1]) > 1) and found[2] != ":/"
+    """Return True if a text has a scheme and is not a path; a Windows drive is a path."""
+    match = _SCHEME.match(text)
+    return match is not None and (match[2] in ("::", "://") or len(match[1]) > 1) and match[2] != ":/"
 
 
 def address_of(text: str) -> Address:
-    """Parse a text. Raises PackError unless it is exactly `s3://`, `gs://` or `az://`, a bucket and a prefix."""
-    scheme, there, rest = text.partition("://")
+    """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
+    prefix.
+    """
+    scheme, separator, remainder = text.partition("://")
     if "::" in text:
         raise PackError(f"{show(text)} chains addresses with “::”; give one of {_forms()}.")
-    if not there or scheme not in SCHEMES:
-        other = _OTHERS.get(scheme.lower()) or (scheme.lower() if scheme.lower() in SCHEMES else None)
-        hint = f" Write {other}://." if other else ""
+    if not separator or scheme not in SCHEMES:
+        suggestion = _OTHERS.get(scheme.lower()) or (scheme.lower() if scheme.lower() in SCHEMES else None)
+        hint = f" Write {suggestion}://." if suggestion else ""
         if scheme.lower() in ("http", "https"):
             hint = " URLs are sent as a list: a CSV whose first line is url,label."
         raise PackError(f"{show(text)} is no source that is read; possible are paths, and {_forms()}.{hint}")
-    bucket, _, prefix = rest.partition("/")
+    bucket, _, prefix = remainder.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
         raise PackError(f"{show(bucket)} in {show(text)} is no name of a bucket; give one of {_forms()}.")
     if _CONTROL.search(prefix) or len(prefix.encode()) > MAX_PREFIX_BYTES:

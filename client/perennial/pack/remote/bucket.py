@@ -1,4 +1,4 @@
-"""The images of a bucket, read as the folder that it would be on a disk."""
+"""Images of a bucket, read like a folder on disk."""
 
 from collections.abc import Collection
 
@@ -25,11 +25,11 @@ from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.text import count, show
 
 _MOST_PAGES = 5000
-"""Of a listing: pages may be empty, and their number bounded all the same."""
+"""Maximum number of pages in a listing, since pages may be empty."""
 
 
 class BucketImages(FetchedImages):
-    """The images below a prefix, in the order of their keys."""
+    """The images below a prefix, ordered by key."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class BucketImages(FetchedImages):
         max_bad: float = MAX_BAD,
         progress: Progress | None = None,
     ) -> None:
-        """List the bucket; no object is read but label tables.
+        """List the bucket, reading only label tables.
 
         Args:
-            endpoint: URL of another service that speaks the protocol (s3, gs).
-            profile: of the AWS configuration (s3).
-            anonymous: without credentials.
-            layout, one_class, classes, image, label, table, names_pattern, known_classes: as of a folder, see
-                `perennial.pack.folder`.
-            max_entries: keys at most.
-            max_bad: the share of objects that may be bad.
-            progress: called with the number of keys that are listed.
+            endpoint: URL of another service with the same protocol (s3, gs).
+            profile: profile of the AWS configuration (s3).
+            anonymous: access without credentials.
+            layout, one_class, classes, image, label, table, names_pattern, known_classes: as for a
+                folder, see `perennial.pack.folder`.
+            max_entries: maximum number of keys.
+            max_bad: largest allowed share of bad objects.
+            progress: called with the number of listed keys.
 
         Raises:
-            PackError: the bucket cannot be listed, has more keys, or holds no labelled images.
+            PackError: the bucket cannot be listed, has more keys, or has no labelled images.
             Undecided: one of the options is needed.
             ExtraMissing: a library is needed.
         """
@@ -72,18 +72,18 @@ class BucketImages(FetchedImages):
         super().__init__(f"{show(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []
-        given = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
+        layout_options = {"layout": layout, "one_class": one_class, "classes": classes, "max_bad": max_bad}
         options = read_given(
-            {**given, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
+            {**layout_options, "image": image, "label": label, "table": table, "names_pattern": names_pattern}
         )
-        found = self._names(max_entries, progress)
-        names = sorted(found)
-        plan = self._planned(names, found, options, known_classes)
+        object_by_name = self._names(max_entries, progress)
+        names = sorted(object_by_name)
+        plan = self._planned(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add(
                     name,
-                    found[name],
+                    object_by_name[name],
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
@@ -126,8 +126,10 @@ class BucketImages(FetchedImages):
         self.rows.append(Image(name, label, part))
 
     def _names(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
-        """The objects by their names in the batch; what cannot be one is bad. Raises PackError."""
-        found: dict[str, Listed] = {}
+        """Return the objects by their names in the batch, adding invalid names as bad. Raises
+        PackError.
+        """
+        object_by_name: dict[str, Listed] = {}
         keys = 0
         for number, page in enumerate(self._store.pages()):
             keys += len(page)
@@ -137,19 +139,19 @@ class BucketImages(FetchedImages):
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )
             for listed in page:
-                self._take(listed, found)
+                self._take(listed, object_by_name)
             if progress is not None:
                 progress(keys, 0)
-        if not found:
-            what = "no object that can be sent" if keys else "no objects; is the prefix a folder?"
-            raise PackError(f"{self.origin} has {what}")
-        return found
+        if not object_by_name:
+            problem = "no object that can be sent" if keys else "no objects; is the prefix a folder?"
+            raise PackError(f"{self.origin} has {problem}")
+        return object_by_name
 
     def _take(self, listed: Listed, found: dict[str, Listed]) -> None:
         prefix = self._address.prefix
         name = listed.key.removeprefix(prefix)
         if name.endswith("/") and not listed.size:
-            return  # what consoles make as a folder
+            return  # a folder marker, as consoles create it
         where = f"The object {show(listed.key)}"
         wrong = wrong_path(name)
         if not listed.key.startswith(prefix):
@@ -170,5 +172,5 @@ class BucketImages(FetchedImages):
         return f"The object {show(self._objects[number].key)}"
 
     def version(self, number: int) -> str:
-        """Its ETag or generation."""
+        """Return the object's ETag or generation."""
         return self._objects[number].version

@@ -1,8 +1,8 @@
-"""Images that are fetched one by one while they are sent, some ahead of the sending.
+"""Images that are fetched one by one while they are sent, with some fetched ahead.
 
-What the tar says of an image, its name and size, has been sent before its bytes are asked for. An image that is not
-what was listed therefore keeps its place with zeros in it: it is said to be bad here, and the service finds that it is
-none.
+An image's name and size are sent in the tar before its bytes are requested. An image that has
+changed since listing is therefore replaced by zeros of the same size. It is reported as bad here,
+and the service rejects it as an image.
 """
 
 import hashlib
@@ -18,18 +18,18 @@ from perennial.pack.images import Images
 from perennial.pack.text import show
 
 AT_ONCE = 8
-"""Entries that are asked for side by side."""
+"""Maximum number of parallel requests."""
 MAX_AHEAD_BYTES = 64 << 20
-"""Of entries that have been fetched and not sent; one entry may be larger."""
+"""Maximum bytes fetched ahead and not sent yet; a single entry may be larger."""
 MAX_ENTRIES = 500_000
 MAX_ENTRY_BYTES = 1 << 30
 _ZEROS = 1 << 20
 Progress = Callable[[int, int], None]
-"""Called with the entries that are listed, and how many there are, 0 while nobody knows."""
+"""Called with the number of listed entries, and the total, or 0 if unknown."""
 
 
 def require_count(max_entries: object) -> None:
-    """Raise PackError unless a bound is a whole number from 1 on."""
+    """Raise PackError unless a limit is a positive integer."""
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise PackError(
             f"max_entries is {show(str(max_entries))}; it is a whole number such as {MAX_ENTRIES}."
@@ -37,11 +37,11 @@ def require_count(max_entries: object) -> None:
 
 
 class Changed(Exception):
-    """An entry is not what was listed; the message is the end of a sentence."""
+    """An entry has changed since listing; the message is the end of a sentence."""
 
 
 class FetchedImages(Images):
-    """Images of which the sizes are known, and the bytes are elsewhere."""
+    """Images with known sizes whose bytes are elsewhere."""
 
     def __init__(self, origin: str, max_bad: float) -> None:
         super().__init__(origin)
@@ -53,18 +53,20 @@ class FetchedImages(Images):
 
     @abstractmethod
     def fetch(self, number: int) -> bytes:
-        """The bytes of an image, as it was listed. Raises Changed; PackError for what ends the batch."""
+        """Return the bytes of an image. Raises Changed, or PackError for an error that ends the
+        batch.
+        """
 
     @abstractmethod
     def where(self, number: int) -> str:
-        """Return what an image is called in a sentence."""
+        """Return the name of an image in messages."""
 
     @abstractmethod
     def version(self, number: int) -> str:
-        """Return a text that differs once the image has been replaced."""
+        """Return a text that changes when the image is replaced."""
 
     def identity(self) -> str:
-        """Return a text that says in a later run that the bytes are still the same, without reading them."""
+        """Return a text that identifies the bytes also in a later run, without reading them."""
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(
@@ -73,11 +75,15 @@ class FetchedImages(Images):
         return digest.hexdigest()
 
     def sizes(self) -> "array[int]":
-        """As they were listed."""
+        """Return the sizes from listing."""
         return self._sizes
 
     def contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """In order, a few fetched ahead. Raises SourceChanged where bytes were sent already that are others now."""
+        """Yield the images in order, with a few fetched ahead.
+
+        Raises:
+            SourceChanged: an image has changed whose bytes were already sent.
+        """
         ahead: deque[tuple[int, Future[bytes | Changed]]] = deque()
         waiting, following = 0, first
         with ThreadPoolExecutor(AT_ONCE, "perennial-fetch") as pool:
@@ -90,12 +96,12 @@ class FetchedImages(Images):
                         waiting += self._sizes[following]
                         following += 1
                     number, future = ahead.popleft()
-                    found = future.result()
+                    fetched = future.result()
                     waiting -= self._sizes[number]
-                    if isinstance(found, bytes):
-                        yield (found,)
+                    if isinstance(fetched, bytes):
+                        yield (fetched,)
                     else:
-                        yield self._without(number, found, is_cut=number == first > 0)
+                        yield self._without(number, fetched, is_cut=number == first > 0)
             finally:
                 for _, future in ahead:
                     future.cancel()
@@ -114,7 +120,9 @@ class FetchedImages(Images):
         return Changed(f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}")
 
     def _without(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
-        """Zeros in the place of an image. Raises SourceChanged, and PackError beyond the share that may be bad."""
+        """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many
+        are bad.
+        """
         if number not in self._empty:
             if self._is_read or is_cut:
                 raise SourceChanged(f"{self.where(number)} {changed}. Let it settle, and submit it again.")
@@ -127,5 +135,5 @@ class FetchedImages(Images):
             left -= _ZEROS
 
     def say_what_is_bad(self) -> None:
-        """Say what is left out, of what is known by now. Raises PackError where too much is."""
+        """Set the warnings about images left out so far. Raises PackError if there are too many."""
         self.warnings[:] = [*self._bad.check(len(self.rows) - len(self._empty)), *self._said]

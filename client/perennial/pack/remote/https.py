@@ -1,8 +1,8 @@
-"""Requests to URLs that a list names, which can lead nowhere inside.
+"""HTTPS requests to URLs from a list, protected against access to internal addresses.
 
-A host is resolved once, and exactly an address that was checked is dialled; the name stays for TLS and Host. A redirect
-is followed only from https to https, and checked in the same way. No proxy of the environment is used, no cookie kept,
-nothing unpacked. A request has one deadline, and reads no more than it may.
+A host is resolved once, and only a checked address is connected to; TLS and Host keep the name. A
+redirect is followed only from https to https, after the same checks. Environment proxies and
+cookies are not used, and nothing is decompressed. Each request has one deadline and a size limit.
 """
 
 import ipaddress
@@ -31,21 +31,21 @@ from perennial.public_address import (
 
 MAX_REDIRECTS = 5
 MAX_URL_CHARS = 8000
-"""Signed URLs of clouds are long."""
+"""Maximum characters of a URL; signed URLs of clouds are long."""
 SECONDS = 120.0
-"""For one request, all in all."""
+"""Maximum total seconds of a request."""
 _ADDRESSES = 4
-"""Of a name that are tried, one after the other."""
+"""Maximum number of a name's addresses to try."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _ALWAYS_REFUSED = (ipaddress.ip_address("168.63.129.16"),)
-"""Inside of every machine of Azure."""
+"""Internal address of every Azure machine."""
 
 
 class Unfetchable(Exception):
-    """A URL that gives no image; the message is the end of a sentence.
+    """A URL without a usable image; the message is the end of a sentence.
 
     Attributes:
-        is_passing: it may be different soon, as where nobody answers.
+        is_passing: True if a later attempt may succeed, for example after a timeout.
     """
 
     def __init__(self, message: str, is_passing: bool = False) -> None:
@@ -54,19 +54,25 @@ class Unfetchable(Exception):
 
 
 class Head(NamedTuple):
-    """Head of a body, as a server gives it: its bytes, None where unsaid, and its ETag or time, or an empty text."""
+    """Properties of a body from its response headers.
+
+    Attributes:
+        size: bytes; None: not declared.
+        version: ETag or modification time, or "".
+    """
 
     size: int | None
     version: str
 
 
 class Fetcher:
-    """Fetcher of URLs.
+    """Fetches URLs.
 
     Args:
-        allow_private: private and loopback addresses are dialled, too; those of metadata services never are.
-        resolve: the system's resolver when None.
-        seconds: for one request, all in all.
+        allow_private: also connect to private and loopback addresses, but never to metadata
+            services.
+        resolve: resolves a name; None: the system's resolver.
+        seconds: maximum total seconds of a request.
     """
 
     def __init__(
@@ -75,24 +81,24 @@ class Fetcher:
         self._allow_private, self._resolve, self._seconds = allow_private, resolve or lookup, seconds
 
     def head(self, url: str) -> Head:
-        """Return what there is at a URL. Raises Unfetchable."""
-        with self._answered("HEAD", url) as answer:
-            return _head_of(answer)
+        """Return the size and version at a URL. Raises Unfetchable."""
+        with self._answered("HEAD", url) as response:
+            return _head_of(response)
 
     def get(self, url: str, most: int) -> tuple[Head, bytes]:
-        """Return what there is at a URL, and its first `most` bytes. Raises Unfetchable."""
-        with self._answered("GET", url) as answer:
+        """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
+        with self._answered("GET", url) as response:
             pieces, left = [], most
-            for piece in answer.iter_stream():
+            for piece in response.iter_stream():
                 pieces.append(piece[:left])
                 left -= len(pieces[-1])
                 if not left:
                     break
-            return _head_of(answer), b"".join(pieces)
+            return _head_of(response), b"".join(pieces)
 
     @contextmanager
     def _answered(self, method: str, url: str) -> Iterator[Any]:
-        """The answer of 200, after redirects."""
+        """Yield the response with status 200, after redirects."""
         deadline = time.monotonic() + self._seconds
         for _ in range(MAX_REDIRECTS + 1):
             target = https_target(url)
@@ -101,12 +107,12 @@ class Fetcher:
                     self._pool(target, deadline) as pool,
                     pool.stream(
                         method, _url(target), headers=[("Host", target.host_header), *_HEADERS]
-                    ) as answer,
+                    ) as response,
                 ):
-                    location = _header(answer, b"location")
-                    if answer.status not in _REDIRECTS or not location:
-                        _check(answer)
-                        yield answer
+                    location = _header(response, b"location")
+                    if response.status not in _REDIRECTS or not location:
+                        _check(response)
+                        yield response
                         return
             except TimeoutError:
                 raise Unfetchable(f"gives no whole answer within {self._seconds:g} s", True) from None
@@ -130,20 +136,22 @@ class Fetcher:
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:
-        """The system's certificates, or those that SSL_CERT_FILE names."""
+        """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
     def _addresses(self, target: Target) -> list[IPAddress]:
-        """The addresses of a target, each of which may be dialled. Raises Unfetchable."""
+        """Return the addresses of a target, all of which may be connected to. Raises
+        Unfetchable.
+        """
         if is_metadata_name(target.host):
             raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
-        for address in (found := self._resolved(target)):
+        for address in (addresses := self._resolved(target)):
             why = not_public(address)
             if why is not None and not (self._allow_private and _is_private(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
                 hint = "; --allow-private allows it" if _is_private(address) else ""
                 raise Unfetchable(f"leads to a place that is not public: {named}{why}{hint}")
-        return found
+        return addresses
 
     def _resolved(self, target: Target) -> list[IPAddress]:
         try:
@@ -151,17 +159,17 @@ class Fetcher:
         except ValueError:
             pass  # a name
         try:
-            found = [ipaddress.ip_address(text) for text in self._resolve(target.host, target.port)]
+            addresses = [ipaddress.ip_address(text) for text in self._resolve(target.host, target.port)]
         except (OSError, ValueError) as error:
             words = getattr(error, "strerror", None) or error
             raise Unfetchable(f"leads to {target.host}, which has no address: {words}", True) from None
-        if not found:
+        if not addresses:
             raise Unfetchable(f"leads to {target.host}, which has no address", True)
-        return found
+        return addresses
 
 
 def https_target(url: str) -> Target:
-    """Parse a URL. Raises Unfetchable unless it is `https://host[:port][/path][?query]` in its plainest form."""
+    """Parse a URL. Raises Unfetchable unless it is a plain `https://host[:port][/path][?query]`."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
         raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
@@ -189,7 +197,9 @@ def _url(target: Target) -> httpcore2.URL:
 
 
 def _following(target: Target, location: str) -> str:
-    """Return where a redirect leads, as an absolute URL: only the plain forms are followed. Raises Unfetchable."""
+    """Return a redirect's destination as an absolute URL. Raises Unfetchable for
+    unsupported forms.
+    """
     if location.startswith("/") and not location.startswith("//"):
         return f"https://{target.host_header}{location}"
     try:
@@ -200,7 +210,7 @@ def _following(target: Target, location: str) -> str:
 
 
 def _check(answer: Any) -> None:
-    """Raise Unfetchable for an answer that has no image."""
+    """Raise Unfetchable for a response without an image."""
     if answer.status != 200:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
         raise Unfetchable(f"answers with status {answer.status}", is_passing)
@@ -213,8 +223,8 @@ def _check(answer: Any) -> None:
 
 
 def _header(answer: Any, name: bytes) -> str:
-    found = [value for key, value in answer.headers if key.lower() == name]
-    return found[0].decode("latin-1") if found else ""
+    values = [value for key, value in answer.headers if key.lower() == name]
+    return values[0].decode("latin-1") if values else ""
 
 
 def _head_of(answer: Any) -> Head:
@@ -224,7 +234,7 @@ def _head_of(answer: Any) -> Head:
 
 
 def _is_private(address: IPAddress) -> bool:
-    """Return whether an address is one of a private network, or of this machine: what may be allowed."""
+    """Return True for an address of a private network or of this machine, which may be allowed."""
     inner = embedded(address) or address
     return (inner.is_private or inner.is_loopback) and not (
         inner.is_link_local or inner.is_multicast or inner.is_unspecified or inner in _ALWAYS_REFUSED
@@ -232,7 +242,7 @@ def _is_private(address: IPAddress) -> bool:
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Dials the addresses that were checked, whatever name it is asked for."""
+    """Connects to the checked addresses, whatever name is requested."""
 
     def __init__(self, target: Target, addresses: list[IPAddress], deadline: float) -> None:
         self._target, self._addresses, self._deadline = target, addresses, deadline
@@ -245,8 +255,10 @@ class _Backend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> "_Stream":
-        """Connect to the first address that answers."""
+        """Connect to the first address that responds."""
         del host, port, timeout, local_address, socket_options
+        # Try the addresses in order; a timeout ends the request, since the deadline covers all of
+        # it.
         failed = OSError()
         for address in self._addresses[:_ADDRESSES]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -265,29 +277,29 @@ class _Backend(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection of which every read and write ends at the deadline."""
+    """A connection whose reads and writes end at the deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         self._socket.settimeout(_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         self._socket.settimeout(_left(self._deadline))
         self._socket.sendall(buffer)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> "_Stream":
-        """Speak TLS from here on."""
+        """Return the connection with TLS."""
         try:
             self._socket.settimeout(_left(self._deadline))
             return _Stream(
@@ -298,12 +310,12 @@ class _Stream(httpcore2.NetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> Any:
-        """The socket, where it is asked for."""
+        """Return the socket for "socket", else None."""
         return self._socket if info == "socket" else None
 
 
 def _left(deadline: float) -> float:
-    """Seconds that are left. Raises TimeoutError."""
+    """Return the remaining seconds. Raises TimeoutError at the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,11 +1,11 @@
-"""Names of members of a batch, of names that strangers chose."""
+"""Checks of file names that other people chose."""
 
 from perennial.errors import BadAnswer
 from perennial.guard import safe_filename
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name makes a file in its folder and nowhere else, on every system."""
+    """Return True if a name denotes a file in its folder, and nowhere else, on every system."""
     try:
         safe_filename(name)
     except BadAnswer:

@@ -1,6 +1,7 @@
-"""Buckets of S3, Google Cloud and Azure, through fsspec's implementations and the user's own credentials.
+"""Buckets of S3, Google Cloud and Azure, through fsspec's implementations and the user's
+credentials.
 
-A listing comes page by page and keeps nothing; an object is read only as the one that was listed.
+A listing is read page by page without caching. An object is read only in the listed version.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ _GONE = "is there no more, or has been replaced"
 
 
 class Listed(NamedTuple):
-    """An object of a listing: its key, its bytes, and its version (an ETag or a generation)."""
+    """An object of a listing: its key, size in bytes, and version (an ETag or a generation)."""
 
     key: str
     size: int
@@ -26,8 +27,13 @@ class Listed(NamedTuple):
 
 
 class StoreOptions(NamedTuple):
-    """endpoint: URL of another service that speaks the same; profile: of the AWS configuration; anonymous: without
-    credentials, as public buckets are read."""
+    """Options for opening a bucket.
+
+    Attributes:
+        endpoint: URL of another service with the same protocol.
+        profile: profile of the AWS configuration.
+        anonymous: access without credentials, as for public buckets.
+    """
 
     endpoint: str = ""
     profile: str = ""
@@ -42,7 +48,9 @@ class Store(ABC):
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     def pages(self) -> Iterator[list[Listed]]:
-        """The objects below the prefix, page by page. Raises PackError where it cannot be listed."""
+        """Yield the objects below the prefix, page by page. Raises PackError if it cannot be
+        listed.
+        """
         token: str | None = None
         while True:
             try:
@@ -62,8 +70,11 @@ class Store(ABC):
             token = following
 
     def read(self, listed: Listed) -> bytes:
-        """The bytes of an object, one more at most than it had. Raises Changed, and PackError."""
+        """Return the bytes of an object, at most one more than listed. Raises Changed or
+        PackError.
+        """
         try:
+            # One byte more than listed reveals an object that has grown.
             return self._read(listed, listed.size + 1)
         except FileNotFoundError:
             raise Changed(_GONE) from None
@@ -77,20 +88,20 @@ class Store(ABC):
 
     @abstractmethod
     def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
-        """A page of the listing, and the token of the next."""
+        """Return a page of the listing, and the token of the next page, or None."""
 
     @abstractmethod
     def _read(self, listed: Listed, most: int) -> bytes:
-        """The first `most` bytes of the version that was listed."""
+        """Return the first `most` bytes of the listed version."""
 
     def _is_changed(self, error: Exception) -> bool:
-        """Return whether an error says that there is another version by now."""
+        """Return True if an error means that the object has another version now."""
         del error
         return False
 
 
 class S3Store(Store):
-    """A bucket of Amazon S3, or of what speaks its protocol."""
+    """A bucket of Amazon S3, or of a service with its protocol."""
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
@@ -98,16 +109,18 @@ class S3Store(Store):
         botocore = needed("botocore.exceptions", "A bucket of S3", "s3")
         self.errors = (*self.errors, botocore.BotoCoreError, botocore.ClientError)
         self._sync = needed("fsspec.asyn", "A bucket of S3", "s3").sync
-        given: dict[str, Any] = {"anon": options.anonymous}
+        file_system_options: dict[str, Any] = {"anon": options.anonymous}
         if options.endpoint:
-            given["endpoint_url"] = options.endpoint
+            file_system_options["endpoint_url"] = options.endpoint
         if options.profile:
-            given["profile"] = options.profile
-        self._fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+            file_system_options["profile"] = options.profile
+        self._fs = s3fs.S3FileSystem(
+            use_listings_cache=False, skip_instance_cache=True, **file_system_options
+        )
 
     def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
         more = {"ContinuationToken": token} if token else {}
-        found = self._fs.call_s3(
+        response = self._fs.call_s3(
             "list_objects_v2",
             Bucket=self.address.bucket,
             Prefix=self.address.prefix,
@@ -115,14 +128,14 @@ class S3Store(Store):
             **more,
         )
         rows = [
-            Listed(row["Key"], int(row["Size"]), row.get("ETag", "")) for row in found.get("Contents", ())
+            Listed(row["Key"], int(row["Size"]), row.get("ETag", "")) for row in response.get("Contents", ())
         ]
-        return rows, found.get("NextContinuationToken") if found.get("IsTruncated") else None
+        return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
     def _read(self, listed: Listed, most: int) -> bytes:
         match = {"IfMatch": listed.version} if listed.version else {}
-        found = self._fs.call_s3("get_object", Bucket=self.address.bucket, Key=listed.key, **match)
-        content: bytes = self._sync(self._fs.loop, _first_bytes, found["Body"], most)
+        response = self._fs.call_s3("get_object", Bucket=self.address.bucket, Key=listed.key, **match)
+        content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
         return content
 
     def _is_changed(self, error: Exception) -> bool:
@@ -135,20 +148,22 @@ class GoogleStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        gcsfs = needed("gcsfs.core", "A bucket of Google Cloud", "gs")  # plain: no second protocol is tried
+        gcsfs = needed(
+            "gcsfs.core", "A bucket of Google Cloud", "gs"
+        )  # gcsfs.core, so that no other protocol is tried
         google = needed("google.auth.exceptions", "A bucket of Google Cloud", "gs")
         http = needed("gcsfs.retry", "A bucket of Google Cloud", "gs")
         aiohttp = needed("aiohttp", "A bucket of Google Cloud", "gs")
         self.errors = (*self.errors, google.GoogleAuthError, http.HttpError, aiohttp.ClientError)
-        given: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
+        file_system_options: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
         if options.endpoint:
-            given["endpoint_url"] = options.endpoint
+            file_system_options["endpoint_url"] = options.endpoint
         self._fs = gcsfs.GCSFileSystem(
-            access="read_only", use_listings_cache=False, skip_instance_cache=True, **given
+            access="read_only", use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
 
     def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
-        found = self._fs.call(
+        response = self._fs.call(
             "GET",
             "b/{}/o",
             self.address.bucket,
@@ -158,9 +173,9 @@ class GoogleStore(Store):
             **({"pageToken": token} if token else {}),
         )
         rows = [
-            Listed(row["name"], int(row["size"]), str(row["generation"])) for row in found.get("items", ())
+            Listed(row["name"], int(row["size"]), str(row["generation"])) for row in response.get("items", ())
         ]
-        return rows, found.get("nextPageToken")
+        return rows, response.get("nextPageToken")
 
     def _read(self, listed: Listed, most: int) -> bytes:
         path = f"{self.address.bucket}/{listed.key}"
@@ -183,9 +198,11 @@ class AzureStore(Store):
             raise PackError(
                 "az:// has no endpoint=; name another service in AZURE_STORAGE_CONNECTION_STRING."
             )
-        given = {"anon": True} if options.anonymous else {}
+        file_system_options = {"anon": True} if options.anonymous else {}
         try:
-            self._fs = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+            self._fs = adlfs.AzureBlobFileSystem(
+                use_listings_cache=False, skip_instance_cache=True, **file_system_options
+            )
         except ValueError as error:
             raise PackError(
                 f"{show(str(address))} cannot be opened: {_words(error)}. Set AZURE_STORAGE_ACCOUNT_NAME, and a key or "
@@ -193,8 +210,8 @@ class AzureStore(Store):
             ) from error
 
     def _page(self, token: str | None) -> tuple[list[Listed], str | None]:
-        found: tuple[list[Listed], str | None] = self._sync(self._fs.loop, self._page_of, token)
-        return found
+        page: tuple[list[Listed], str | None] = self._sync(self._fs.loop, self._page_of, token)
+        return page
 
     async def _page_of(self, token: str | None) -> tuple[list[Listed], str | None]:
         client = self._fs.service_client.get_container_client(self.address.bucket)
@@ -229,7 +246,7 @@ STORES: dict[str, Callable[[Address, StoreOptions], Store]] = {
 
 
 def open_store(address: Address, options: StoreOptions) -> Store:
-    """The bucket of an address. Raises ExtraMissing, PackError."""
+    """Return the bucket of an address. Raises ExtraMissing or PackError."""
     if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
         raise PackError(f"The endpoint {show(options.endpoint)} is no URL such as https://s3.example.org.")
     if options.profile and address.scheme != "s3":
@@ -238,7 +255,7 @@ def open_store(address: Address, options: StoreOptions) -> Store:
 
 
 async def _first_bytes(body: Any, most: int) -> bytes:
-    """Up to `most` bytes of a body, which is closed: a longer one is not read."""
+    """Return up to `most` bytes of a body, then close it without reading the rest."""
     pieces, left = [], most
     try:
         while left and (piece := await body.read(min(left, 1 << 20))):

@@ -1,4 +1,4 @@
-"""The lines of a list of URLs and labels."""
+"""Lines of a list of URLs and labels."""
 
 import csv
 from collections.abc import Iterator
@@ -17,7 +17,12 @@ _COLUMNS = ("url", "label", "split")
 
 
 class Row(NamedTuple):
-    """A line of the list; part: train, test, validation, UNKNOWN_PART or empty; where: file and line."""
+    """A line of the list.
+
+    Attributes:
+        part: train, test, validation, UNKNOWN_PART or empty.
+        where: file and line.
+    """
 
     url: str
     label: str
@@ -29,7 +34,7 @@ FORM = "each line is a URL and a label, such as https://example.org/1.jpg,cat, b
 
 
 def is_elsewhere(source: Path | str) -> bool:
-    """Return whether what a command names lies beyond the disk: an address, or a list of URLs."""
+    """Return True if a source is remote: an address, or a list of URLs."""
     if isinstance(source, str):
         return is_address(source)
     is_list = source.suffix.lower() in LIST_SUFFIXES and source.is_file()
@@ -37,7 +42,7 @@ def is_elsewhere(source: Path | str) -> bool:
 
 
 def looks_like_urls(file: Path) -> bool:
-    """Return whether a text file begins as a list of URLs does."""
+    """Return True if a text file begins like a list of URLs."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
             first = text.readline(10_000).strip().lower()
@@ -48,7 +53,7 @@ def looks_like_urls(file: Path) -> bool:
 
 
 def rows_of(file: Path) -> Iterator[Row]:
-    """The lines of the file. Raises PackError."""
+    """Yield the lines of the file. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
             raise PackError(f"{show(file)} has more than {MAX_LIST_BYTES:,} bytes. Divide it.")
@@ -77,9 +82,12 @@ def rows_of(file: Path) -> Iterator[Row]:
 
 
 def _row(cells: list[str], columns: list[str], where: str) -> Row:
-    found = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
-    split = found.get("split", "")
+    cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
+    split = cell_by_column.get("split", "")
     part = parts.part_of(split)
     return Row(
-        found.get("url", ""), found.get("label", ""), part if part or not split else UNKNOWN_PART, where
+        cell_by_column.get("url", ""),
+        cell_by_column.get("label", ""),
+        part if part or not split else UNKNOWN_PART,
+        where,
     )

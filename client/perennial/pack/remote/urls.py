@@ -1,4 +1,6 @@
-"""A list of `https://` URLs and labels, `url,label[,split]`: each image is fetched while it is sent."""
+"""A list of `https://` URLs and labels, `url,label[,split]`, whose images are fetched while
+sending.
+"""
 
 import hashlib
 import time
@@ -35,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class _Found(NamedTuple):
-    """Facts about the image at the URL of a row: its bytes, and its ETag, time or digest."""
+    """An image found at a row's URL: its size in bytes, and its ETag, time or digest."""
 
     row: Row
     size: int
@@ -55,17 +57,17 @@ class UrlImages(FetchedImages):
         progress: Progress | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
-        """Read the list, and ask for the size of each image.
+        """Read the list, and request the size of each image.
 
         Args:
             allow_private: URLs may lead to private addresses.
-            max_entries: lines at most.
-            max_bad: the share of lines that may be bad.
-            progress: called with the number of images that were asked for, and of all.
-            fetcher: how URLs are fetched.
+            max_entries: maximum number of lines.
+            max_bad: largest allowed share of bad lines.
+            progress: called with the number of images requested so far, and the total.
+            fetcher: fetches the URLs; None: a new Fetcher.
 
         Raises:
-            PackError: the file is no such list, or too much of it is bad.
+            PackError: the file is not such a list, or too many lines are bad.
         """
         super().__init__(f"the list {show(file.name)}", max_bad)
         require_count(max_entries)
@@ -73,21 +75,23 @@ class UrlImages(FetchedImages):
         self._found: list[_Found] = []
         rows = self._listed(file, max_entries)
         as_taken = parts.joined((row.part for row in rows), show(file))
-        for found in self._asked(rows, progress):
-            self._found.append(found)
-            self._sizes.append(found.size)
-            tail = found.row.url.partition("?")[0].rpartition("/")[2]
+        for image in self._asked(rows, progress):
+            self._found.append(image)
+            self._sizes.append(image.size)
+            tail = image.row.url.partition("?")[0].rpartition("/")[2]
             name = numbered(len(self.rows), tail if tail and is_safe_name(tail) else "")
-            self.rows.append(Image(name, normal_label(found.row.label), as_taken[found.row.part]))
+            self.rows.append(Image(name, normal_label(image.row.label), as_taken[image.row.part]))
         self.say_what_is_bad()
 
     def _listed(self, file: Path, max_entries: int) -> list[Row]:
-        """The lines that name a URL and a label, each URL once, and none that has two labels. Raises PackError."""
+        """Return the lines with URL and label, each URL once and with one label. Raises
+        PackError.
+        """
         rows: dict[str, Row] = {}
-        seen: set[str] = set()
+        urls: set[str] = set()
         unlabelled = repeated = 0
         for row in rows_of(file):
-            if len(seen) >= max_entries:
+            if len(urls) >= max_entries:
                 raise PackError(
                     f"{show(file)} has more than {count(max_entries, 'line')}. Send it in several batches, or raise "
                     f"the limit with -o max_entries={max_entries * 2}."
@@ -97,7 +101,7 @@ class UrlImages(FetchedImages):
             except Unfetchable as error:
                 self._bad.add(row.where, f"names {show(row.url)}, which {error}")
                 continue
-            if row.url in seen:
+            if row.url in urls:
                 first = rows.get(row.url)
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
@@ -114,7 +118,7 @@ class UrlImages(FetchedImages):
                 unlabelled += 1
             else:
                 rows[row.url] = row
-            seen.add(row.url)
+            urls.add(row.url)
         if unlabelled:
             self._said.append(f"{count(unlabelled, 'line')} without a label left out.")
         if repeated:
@@ -125,16 +129,16 @@ class UrlImages(FetchedImages):
         return list(rows.values())
 
     def _asked(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
-        """Yield what there is at each URL, in order; what cannot be had is bad."""
+        """Yield the image at each URL in order, adding unavailable ones as bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
-            for some in _batched(rows):
-                for row, found in zip(some, pool.map(self._ask, some), strict=True):
+            for row_group in _batched(rows):
+                for row, result in zip(row_group, pool.map(self._ask, row_group), strict=True):
                     done += 1
-                    if isinstance(found, _Found):
-                        yield found
+                    if isinstance(result, _Found):
+                        yield result
                     else:
-                        self._bad.add(row.where, f"names {show(row.url)}, which {found}")
+                        self._bad.add(row.where, f"names {show(row.url)}, which {result}")
                 if progress is not None:
                     progress(done, len(rows))
 
@@ -145,7 +149,7 @@ class UrlImages(FetchedImages):
             except Unfetchable as error:
                 if not str(error).startswith("answers with status 4"):
                     raise
-                head = None  # some servers answer to GET alone
+                head = None  # some servers answer only GET
             if head is None or head.size is None:
                 _, content = _tried(lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1))
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
@@ -162,15 +166,16 @@ class UrlImages(FetchedImages):
 
     def fetch(self, number: int) -> bytes:
         """See FetchedImages."""
-        found = self._found[number]
+        listed_image = self._found[number]
         try:
-            head, content = _tried(lambda: self._fetcher.get(found.row.url, found.size + 1))
+            # One byte more than listed reveals an image that has grown.
+            head, content = _tried(lambda: self._fetcher.get(listed_image.row.url, listed_image.size + 1))
         except Unfetchable as error:
             raise Changed(str(error)) from error
-        if found.version.startswith(_SAID):
-            is_same = hashlib.sha256(content).hexdigest() == found.version.removeprefix(_SAID)
+        if listed_image.version.startswith(_SAID):
+            is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(_SAID)
         else:
-            is_same = not head.version or not found.version or head.version == found.version
+            is_same = not head.version or not listed_image.version or head.version == listed_image.version
         if not is_same:
             raise Changed("has been replaced since it was listed")
         return content
@@ -181,7 +186,7 @@ class UrlImages(FetchedImages):
         return f"{row.where}, {show(row.url)},"
 
     def version(self, number: int) -> str:
-        """Its ETag, time or digest."""
+        """Return the image's ETag, time or digest."""
         return self._found[number].version
 
 
@@ -190,12 +195,14 @@ def _batched(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _tried(ask: Callable[[], _T]) -> _T:
-    """Return what is asked for, after pauses where an answer may come yet. Raises Unfetchable."""
-    for tried in range(_TRIES - 1):
+    """Return a response, retrying after pauses if a later attempt may succeed. Raises
+    Unfetchable.
+    """
+    for attempt in range(_TRIES - 1):
         try:
             return ask()
         except Unfetchable as error:
             if not error.is_passing:
                 raise
-            time.sleep(_PAUSE_S * 2**tried)
+            time.sleep(_PAUSE_S * 2**attempt)
     return ask()

@@ -15,11 +15,12 @@ STAGES = 4
 
 
 class DneHyper(BaseModel):
-    """`heads` of `head_dim` channels in the first expert, in `layers` layers.
+    """Hyper-parameters of `dne`: sizes of the first expert.
 
-    The last layer attends from a class token. `expansion`: hidden channels per channel. `attention`: of
-    patches, gated by positions ("gpsa") or plain ("mhsa"). `patch`: pixels a side; null: 4 up to 32-pixel
-    images, 8 up to 64 and 16 above.
+    It has `heads` of `head_dim` channels in `layers` layers. The last layer attends from a class
+    token. `expansion`: hidden channels per channel. `attention`: of patches, gated by positions
+    ("gpsa") or plain ("mhsa"). `patch`: pixels a side; null: 4 up to 32-pixel images, 8 up to 64
+    and 16 above.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +33,7 @@ class DneHyper(BaseModel):
 
 
 class DneBackbone(Backbone):
-    """Features [B, heads · head_dim]: the class token of the last layer, normalised."""
+    """A backbone with features [B, heads · head_dim], the last layer's normalised class token."""
 
     ignored = ("head.",)
 
@@ -59,5 +60,5 @@ class DneBackbone(Backbone):
         self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to features [B, heads · head_dim]."""
+        """Map [B, channels, size, size] to features [B, heads · head_dim]."""
         return run_chain([self.expert], x).features[0]

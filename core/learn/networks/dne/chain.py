@@ -1,7 +1,7 @@
-"""All experts of a version, one after the other: each reads the outputs of the earlier ones in every layer.
+"""Passes through a chain of experts: in every layer, each reads the outputs of the earlier ones.
 
-The computation of an earlier expert does not depend on later ones: not by shape, order or kernel. So its
-features are the same bits whether or not other experts follow.
+The computation of an earlier expert does not depend on later ones: not by shape, order or kernel.
+So its features are the same bits with or without later experts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from core.learn.networks.dne.expert import Expert
 
 @dataclass(frozen=True)
 class ChainOutputs:
-    """What later experts read, by expert and layer: normalised heads [B, N, d], hidden ones [B, N, γ d].
+    """Outputs that later experts read, by expert and layer.
 
-    `features`: [B, d] of each expert.
+    Attributes:
+        heads: normalised heads [B, N, d].
+        hidden: hidden heads [B, N, γ d].
+        features: [B, d] of each expert.
     """
 
     heads: list[list[Tensor]] = field(default_factory=list)
@@ -28,37 +31,44 @@ class ChainOutputs:
 
 
 def run_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
-    """One pass of all experts, for x [B, C, S, S]."""
-    found = ChainOutputs()
+    """Run all experts once on images x [B, C, S, S], and return their outputs."""
+    outputs = ChainOutputs()
     for expert in experts:
-        found = run_expert(expert, found, x)
-    return found
+        outputs = run_expert(expert, outputs, x)
+    return outputs
 
 
 def run_expert(
     expert: Expert, before: ChainOutputs, x: Tensor, drop_path: Tensor | None = None
 ) -> ChainOutputs:
-    """The outputs of earlier experts and the next one's. Only the next expert's operations are done.
+    """Return the outputs of earlier experts and the next one's; only the next expert is computed.
 
-    drop_path: [layers, 2, B], by which its branches are multiplied in training.
+    Args:
+        expert: the next expert.
+        before: outputs of the earlier experts.
+        x: images [B, C, S, S].
+        drop_path: [layers, 2, B], multipliers of its branches in training.
     """
     r = expert.embed(x)
-    shown: list[Tensor] = []
+    normalised: list[Tensor] = []
     wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
-        one, other = (None, None) if drop_path is None else drop_path[at]
-        s = layer.attend(r, expert.token, one)  # type: ignore[operator]
-        shown.append(layer.norm2(s))  # type: ignore[operator]
-        heads = [*(of[at] for of in before.heads), shown[at]]
-        wide.append(layer.hidden(shown[at], heads))  # type: ignore[operator]
+        attention_drop, mixing_drop = (None, None) if drop_path is None else drop_path[at]
+        s = layer.attend(r, expert.token, attention_drop)  # type: ignore[operator]
+        normalised.append(layer.norm2(s))  # type: ignore[operator]
+        heads = [*(of[at] for of in before.heads), normalised[at]]
+        wide.append(layer.hidden(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(of[at] for of in before.hidden), wide[at]]
-        r = layer.mix(s, wide[at], hidden, other)  # type: ignore[operator]
+        r = layer.mix(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.feature(r)]
-    return ChainOutputs([*before.heads, shown], [*before.hidden, wide], features)
+    return ChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 
 
 def drop_path_masks(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:
-    """[layers, 2, B]: 0 with probability p, else 1 / (1 - p); p rises with the layer from 0 to `most`."""
+    """Return masks [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
+
+    p rises with the layer from 0 to `most`.
+    """
     rate = torch.linspace(0, most, layers)[:, None, None]
-    kept = torch.rand(layers, 2, batch, generator=generator) >= rate
-    return kept / (1 - rate)
+    is_kept = torch.rand(layers, 2, batch, generator=generator) >= rate
+    return is_kept / (1 - rate)

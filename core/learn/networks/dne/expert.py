@@ -1,10 +1,10 @@
-"""One expert: a vision transformer of a few heads, whose mixing layers read all experts up to itself.
+"""One expert: a vision transformer of a few heads that also reads the experts before it.
 
-Every layer is pre-norm attention over this expert's own channels, then mixing. In the first expert mixing is
-an ordinary MLP. In later ones it is two task attentions: from the normalised heads of all experts so far to
-hidden heads γ times as wide, and from all hidden heads back. The last layer attends from a class token to the
-patches and mixes that token alone; it is the expert's feature. An expert never reads later ones, so its
-outputs are fixed once it is trained.
+Every layer is pre-norm attention over this expert's own channels, then mixing. In the first expert
+mixing is an ordinary MLP. In later ones it is two task attentions: from the normalised heads of all
+experts so far to hidden heads γ times as wide, and from all hidden heads back. The last layer
+attends from a class token to the patches and mixes that token alone; it is the expert's feature. An
+expert never reads later ones, so its outputs are fixed once it is trained.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Sizes:
-    """What all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
+    """Sizes that all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
 
     layers: int
     head_dim: int
@@ -41,7 +41,7 @@ class Sizes:
 
 
 class Mlp(nn.Module):
-    """Mixing in the first expert."""
+    """Mixing of channels in the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: Sizes) -> None:
         super().__init__()
@@ -49,16 +49,19 @@ class Mlp(nn.Module):
         self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """[B, N, d] to hidden [B, N, γ d]; other heads are not read."""
+        """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
         return self.inner(own)  # type: ignore[no-any-return]
 
     def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
-        """Hidden [B, N, γ d] to [B, N, d]."""
+        """Map hidden channels [B, N, γ d] back to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
 
 class TaskMixing(nn.Module):
-    """Mixing in a later expert: the task attention block. `sources`: heads of all experts up to this one."""
+    """Mixing in a later expert: the task attention block.
+
+    `sources`: number of heads of all experts up to this one.
+    """
 
     def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
         super().__init__()
@@ -67,16 +70,16 @@ class TaskMixing(nn.Module):
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Heads of all experts so far to this one's hidden heads [B, N, γ d]."""
+        """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
         return self.inner(_heads(own, self._narrow), joined(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
 
     def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
-        """Hidden heads of all experts so far to this one's [B, N, d]."""
+        """Map hidden heads of all experts so far to this one's [B, N, d]."""
         return self.outer(_heads(own, self._wide), joined(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
-    """Attention and mixing. `last`: attention from the class token."""
+    """Attention and mixing. `last`: attention is from the class token."""
 
     def __init__(self, heads: int, earlier: int, sizes: Sizes, last: bool) -> None:
         super().__init__()
@@ -89,7 +92,10 @@ class Layer(nn.Module):
         self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
 
     def attend(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
-        """s: [B, N, d], or [B, 1, d] in the last layer. drop: [B], the multiplier of the branch."""
+        """Return s: [B, N, d], or [B, 1, d] in the last layer.
+
+        drop: [B], the multiplier of the branch.
+        """
         if not self.last:
             return r + _drop_path(self.attention(self.norm1(r)), drop)
         token = token.expand(r.shape[0], -1, -1)
@@ -97,16 +103,22 @@ class Layer(nn.Module):
         return token + _drop_path(self.attention(both, both[:, :1]), drop)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """o [B, N, γ d]. own: LN2(s). heads: LN2(s) of every expert up to this one, in order."""
+        """Return the hidden heads o [B, N, γ d] of the mixing.
+
+        own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
+        """
         return functional.gelu(self.mixing.hidden(own, heads))
 
     def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
-        """r [B, N, d]. own: o. hidden: o of every expert up to this one, in order."""
+        """Return the layer's output r [B, N, d] from its hidden heads.
+
+        own: o. hidden: o of every expert up to this one, in order.
+        """
         return s + _drop_path(self.mixing.output(own, hidden), drop)
 
 
 class Expert(nn.Module):
-    """`heads` of its own, after `earlier` heads of the experts before it."""
+    """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
 
     def __init__(self, heads: int, earlier: int, sizes: Sizes) -> None:
         super().__init__()
@@ -120,19 +132,20 @@ class Expert(nn.Module):
         self.norm = nn.LayerNorm(self.width, EPSILON)
 
     def embed(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to [B, N, d]."""
+        """Map images [B, channels, size, size] to embedded patches [B, N, d]."""
         return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
 
     def feature(self, r: Tensor) -> Tensor:
-        """[B, 1, d] of the last layer to the normalised feature [B, d]."""
+        """Map [B, 1, d] of the last layer to the normalised feature [B, d]."""
         return self.norm(r[:, 0])  # type: ignore[no-any-return]
 
 
 def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """First weights: truncated N(0, 0.02), biases 0, torch's patches, attention values the identity.
+    """Fill a module with its first weights; return false for a module without a rule.
 
-    The first nine heads of the first expert attend to one patch each of the 3 x 3 around. Other positions are
-    N(0, 0.02).
+    Weights are truncated N(0, 0.02), biases 0, patches as in torch, attention values the identity.
+    The first nine heads of the first expert attend to one patch each of the 3 x 3 around. Other
+    positions are N(0, 0.02).
     """
     if isinstance(module, nn.Conv2d):
         bound = module.weight[0].numel() ** -0.5
@@ -168,13 +181,15 @@ def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> boo
 
 
 def joined(heads: Sequence[Tensor], channels: int) -> Tensor:
-    """Every expert's [B, N, heads · c] to one [B, N, H, c], in the order of experts, then of heads."""
+    """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
     return torch.cat([_heads(h, channels) for h in heads], -2)
 
 
 def _heads(y: Tensor, channels: int) -> Tensor:
+    """Split the last dimension into heads of `channels` channels."""
     return y.reshape(*y.shape[:-1], -1, channels)
 
 
 def _drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
+    """Multiply a branch by one number per image, for stochastic depth."""
     return branch if drop is None else branch * drop[:, None, None]

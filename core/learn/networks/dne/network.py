@@ -1,4 +1,4 @@
-"""The network of dense expansion: experts of the architecture `dne`, each of which reads all earlier ones."""
+"""The network of dense expansion: experts that each read all earlier ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class ExpandedNetwork(GrowingNetwork):
     backbone: DneBackbone
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
-        """Raises ValueError for a backbone that is no expert, and as `GrowingNetwork`."""
+        """Add experts to a plain network.
+
+        Raises ValueError for a backbone that is no expert, and as `GrowingNetwork` does.
+        """
         if not isinstance(plain.backbone, DneBackbone):
             raise ValueError(
                 f"experts are added to the architecture dne, not to {type(plain.backbone).__name__}"
@@ -33,38 +36,44 @@ class ExpandedNetwork(GrowingNetwork):
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
-        """From a plain network and the result of `describe`, for a strict load right after."""
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ExpandedNetwork(plain, description["experts"])
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest. `experts`: heads of each expert after the first."""
+        """Describe the network for the manifest.
+
+        `experts`: heads of each expert after the first.
+        """
         return {"family": self.family, "experts": [expert.heads for expert in self.experts]}
 
     def chain(self) -> list[Expert]:
-        """All experts, the oldest first."""
+        """Return all experts, the oldest first."""
         return [self.backbone.expert, *self.experts]
 
     def make_expert(self, size: int) -> Expert:
-        """An expert with `size` heads, of uninitialised memory."""
+        """Return an expert with `size` heads, of uninitialised memory."""
         return Expert(size, sum(e.heads for e in self.chain()), self.backbone.sizes)
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Draw its first weights from the generator."""
+        """Draw a new expert's first weights from the generator."""
         fill(expert, expert_rule, generator)
 
     def packed(self) -> Packed:
-        """The older experts as they are now, for passes in training.
+        """Pack the older experts' present weights, for passes in training.
 
-        The caller keeps the result; the network does not.
+        The caller holds the result; the network does not.
         """
         return Packed(self.chain()[:-1])
 
     def older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
-        """`packed`: read instead of the experts."""
+        """Return outputs of all experts but the newest, without a graph.
+
+        packed: used instead of the experts if given.
+        """
         with torch.no_grad():
-            found = run_chain(self.chain()[:-1], x) if packed is None else packed.run(x)
-        return OlderFeatures(found.features, found)
+            outputs = run_chain(self.chain()[:-1], x) if packed is None else packed.run(x)
+        return OlderFeatures(outputs.features, outputs)
 
     def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
-        """The newest expert's feature [B, d], with a graph."""
+        """Return the newest expert's feature [B, d], with a graph."""
         return run_expert(self.chain()[-1], old.intermediates, x, drop_path).features[-1]

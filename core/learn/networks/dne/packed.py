@@ -1,10 +1,12 @@
 """Frozen experts layer by layer, neighbours of equal width as one stack: fewer, larger operations.
 
-The formulas are those of `chain.run_chain`. All experts attend between patches in one call, and what depends
-on weights alone is computed once: W_qᵀ W_k, attention to positions, and the first norm's scale and shift,
-which become part of the projections. Results equal `chain.run_chain`'s within 1e-5 in float32 and, by length,
-2e-2 in bfloat16, and may change when an expert is added: this is for training. What is stored or answered
-comes from `chain.run_chain`.
+The formulas are those of `chain.run_chain`. All experts attend between patches in one call, and
+values that depend on weights alone are computed once. These are W_qᵀ W_k, attention to positions,
+and the first norm's scale and shift, which become part of the projections.
+
+Results equal those of `chain.run_chain` within 1e-5 in float32 and, by length, 2e-2 in bfloat16.
+They may change when an expert is added, so this is for training only: stored and served values come
+from `chain.run_chain`.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from core.learn.networks.dne.task_attention import TaskAttention
 
 
 def packing_is_faster(device: torch.device) -> bool:
-    """Whether to pack experts in training: on CUDA, where launching small operations takes the time.
+    """Return true on devices where experts are packed in training: CUDA.
 
-    Of five experts of 12, 1, 1, 1 and 1 heads a pass has 311 operations instead of 1,391; what that saves on
-    CUDA is not measured yet. On a CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see
-    `bench.methods.dne_cost`.
+    Launching small operations takes most of the time there. With five experts of 12, 1, 1, 1 and 1
+    heads a pass has 311 operations instead of 1,391; the saving on CUDA is not measured yet. On a
+    CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see `bench.methods.dne_cost`.
     """
     return device.type == "cuda"
 
@@ -37,40 +39,43 @@ def packing_is_faster(device: torch.device) -> bool:
 class Packed:
     """Copies of the experts' present weights; later changes of the experts have no effect.
 
-    Made within autocast it holds matrices in autocast's format, and must be used within autocast.
+    Packed within autocast it holds matrices in autocast's format, and must be used within autocast.
     """
 
     @torch.no_grad()
     def __init__(self, experts: Sequence[Expert]) -> None:
-        """`experts`: of a chain, from its first; none are possible."""
-        alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))  # the first expert mixes by an MLP
+        """Pack the first experts of a chain; there may be none."""
+        # The first expert mixes by an MLP, so it forms a stack of its own.
+        alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_Stack(list(of)) for _, of in alike]
         self._attentions = [_Attention([layer.attention for layer in of]) for of in _by_layer(experts)]
 
     @torch.no_grad()
     def run(self, x: Tensor) -> ChainOutputs:
-        """As `chain.run_chain`, of images [B, channels, size, size]."""
+        """Return what `chain.run_chain` computes, for images [B, channels, size, size]."""
         rs = [stack.embed(x) for stack in self._stacks]
         heads, hidden = [], []
         for at, attend in enumerate(self._attentions):
             layers = [stack.layers[at] for stack in self._stacks]
             projected = zip(*(layer.projected(r) for layer, r in zip(layers, rs, strict=True)), strict=True)
-            seen = attend(*(torch.cat(of, 1) for of in projected))
-            seen_by = seen.split_with_sizes([layer.heads for layer in layers], 1)
-            ss = [layer.attended(r, part) for layer, r, part in zip(layers, rs, seen_by, strict=True)]
-            shown = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
-            sources = _joined(layers, shown)
-            wide = [layer.hidden(own, sources) for layer, own in zip(layers, shown, strict=True)]
+            attended = attend(*(torch.cat(of, 1) for of in projected))
+            attended_by_stack = attended.split_with_sizes([layer.heads for layer in layers], 1)
+            ss = [
+                layer.attended(r, part) for layer, r, part in zip(layers, rs, attended_by_stack, strict=True)
+            ]
+            normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
+            sources = _joined(layers, normalised)
+            wide = [layer.hidden(y, sources) for layer, y in zip(layers, normalised, strict=True)]
             sources = _joined(layers, wide)
-            rs = [layer.mixed(s, own, sources) for layer, s, own in zip(layers, ss, wide, strict=True)]
-            heads.append([expert for stack in shown for expert in stack])
+            rs = [layer.mixed(s, y, sources) for layer, s, y in zip(layers, ss, wide, strict=True)]
+            heads.append([expert for stack in normalised for expert in stack])
             hidden.append([expert for stack in wide for expert in stack])
         features = [f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]]
         return ChainOutputs(_turned(heads), _turned(hidden), features)
 
 
 class _Stack:
-    """G experts of k heads, d = k D channels. What goes from layer to layer is [G, B, N, d]."""
+    """G experts of k heads, d = k D channels. Layers pass on [G, B, N, d]."""
 
     def __init__(self, experts: Sequence[Expert]) -> None:
         self._count, self._side = len(experts), experts[0].patch.kernel_size
@@ -81,13 +86,14 @@ class _Stack:
         self.norm = _Norm([e.norm for e in experts])
 
     def embed(self, x: Tensor) -> Tensor:
+        """Map images [B, channels, size, size] to embedded patches [G, B, N, d]."""
         patches = functional.conv2d(x, self._patch, stride=self._side)
-        own = torch.unflatten(patches.flatten(2), 1, (self._count, -1))
-        return own.permute(1, 0, 3, 2) + self._position
+        by_expert = torch.unflatten(patches.flatten(2), 1, (self._count, -1))
+        return by_expert.permute(1, 0, 3, 2) + self._position
 
 
 class _Layer:
-    """A layer of a stack. `heads`: G k."""
+    """A layer of a stack. `heads`: the number of heads of its experts, G k."""
 
     def __init__(self, layers: Sequence[Layer], tokens: Tensor) -> None:
         attentions = [layer.attention for layer in layers]
@@ -103,29 +109,38 @@ class _Layer:
         self._outer = _mixing([layer.mixing.outer for layer in layers])
 
     def projected(self, r: Tensor) -> list[Tensor]:
-        """q, k and v [B, G k, tokens, D]."""
+        """Return q, k and v, each [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
         y = _autocast(_normalised(r))
-        asking = y if self._tokens is None else y[:, :, :1]
-        parts = [self._query(asking), *self._known(y).chunk(2, -1)]
+        queries = y if self._tokens is None else y[:, :, :1]
+        parts = [self._query(queries), *self._known(y).chunk(2, -1)]
         return [self._split(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
 
     def attended(self, r: Tensor, seen: Tensor) -> Tensor:
-        """s. seen: [B, G k, tokens, D]."""
-        own = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
-        return (r if self._tokens is None else self._tokens) + self._out(own)
+        """Return s [G, B, tokens, d], the sum of the residual and the attention's output.
+
+        seen: attended values [B, G k, tokens, D].
+        """
+        by_expert = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
+        return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
     def hidden(self, own: Tensor, sources: Tensor) -> Tensor:
-        """o. own: LN2(s); sources: [B N, H, D] of all experts."""
+        """Return the hidden heads o of the mixing.
+
+        own: LN2(s); sources: [B N, H, D] of all experts.
+        """
         return functional.gelu(self._inner(own, sources))
 
     def mixed(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
-        """r. own: o; sources: [B N, H, γ D] of all experts."""
+        """Return the layer's output r.
+
+        own: o; sources: [B N, H, γ D] of all experts.
+        """
         return s + self._outer(own, sources)
 
     def sources(self, y: Tensor) -> Tensor:
-        """[G, B, N, k c] to [B N, G k, c]."""
+        """Rearrange [G, B, N, k c] to [B N, G k, c]."""
         return _autocast(self._split(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
 
     def _split(self, y: Tensor) -> Tensor:
@@ -133,7 +148,10 @@ class _Layer:
 
 
 class _Attention:
-    """Between patches, for the heads of all experts at once. q, k and v: [B, heads, tokens, D]."""
+    """Attention between patches, for the heads of all experts at once.
+
+    q, k and v: [B, heads, tokens, D].
+    """
 
     def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
         self._gated = attentions[0].grid is not None
@@ -149,6 +167,8 @@ class _Attention:
 
 
 class _Norm:
+    """Layer norms of all experts in a stack."""
+
     def __init__(self, norms: Sequence[nn.LayerNorm]) -> None:
         self._weight = torch.stack([norm.weight for norm in norms])[:, None, None]
         self._bias = torch.stack([norm.bias for norm in norms])[:, None, None]
@@ -158,24 +178,24 @@ class _Norm:
 
 
 class _Linear:
-    """Each expert's own map, of [G, B, N, in] to [G, B, N, out]."""
+    """Each expert's own linear map, of [G, B, N, in] to [G, B, N, out]."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
         self._weight = _autocast(torch.stack([*weights])).mT
         self._bias = _autocast(torch.stack([*biases]))[:, None]
 
     def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
-        """`sources`: as in `_TaskAttention`; not read."""
-        found = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
-        return found.view(*y.shape[:3], -1)
+        """Apply the maps. `sources` is ignored; `_TaskAttention` takes it."""
+        outputs = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
+        return outputs.view(*y.shape[:3], -1)
 
 
 class _TaskAttention:
-    """`TaskAttention` of G experts: sources that come after one's own get no weight there.
+    """`TaskAttention` of G experts; sources after an expert's own get no weight there.
 
-    Of the two ways to its sum, the one with the smaller intermediate: sources times weights [G, B N, k, H,
-    in], then one product with all matrices; or values [H, B N, G, out], one product for each source with all
-    that read it.
+    Its sum is computed in the way with the smaller intermediate. Either sources times weights [G, B
+    N, k, H, in], then one product with all matrices; or values [H, B N, G, out], one product per
+    source with all experts that read it.
     """
 
     def __init__(self, attentions: Sequence[TaskAttention]) -> None:
@@ -198,26 +218,30 @@ class _TaskAttention:
         )
 
     def __call__(self, own: Tensor, sources: Tensor) -> Tensor:
-        """own: [G, B, N, k in], sources: [B N, heads of all experts, in]."""
+        """Return mixed heads [G, B, N, k out].
+
+        own: [G, B, N, k in], sources: [B N, heads of all experts, in].
+        """
         count, x = len(own), sources[:, : self._sources]
-        asked = torch.bmm(own.reshape(count, -1, self._inner), self._between)
-        asked = torch.unflatten(asked, 1, (-1, self._own)).transpose(0, 1).flatten(1, 2)  # [B N, G k, in]
-        weights = self._scale * (asked @ x.mT + self._unread).softmax(-1)
+        queries = torch.bmm(own.reshape(count, -1, self._inner), self._between)
+        # [B N, G k, in]
+        queries = torch.unflatten(queries, 1, (-1, self._own)).transpose(0, 1).flatten(1, 2)
+        weights = self._scale * (queries @ x.mT + self._unread).softmax(-1)
         weights = torch.unflatten(weights.to(x.dtype), 1, (count, -1))
         weights = weights.transpose(0, 1).contiguous()  # [G, B N, k, H]
-        found = torch.bmm(weights.flatten(1, 2), self._bias)
+        outputs = torch.bmm(weights.flatten(1, 2), self._bias)
         if self._weighs_first:
             weighed = weights[..., None] * x[:, None]
-            found = torch.baddbmm(found, weighed.flatten(3).flatten(1, 2), self._value)
+            outputs = torch.baddbmm(outputs, weighed.flatten(3).flatten(1, 2), self._value)
         else:
             values = torch.unflatten(torch.bmm(x.transpose(0, 1), self._value), 2, (count, -1))
             values = values.permute(2, 1, 0, 3)  # [G, B N, H, out]
-            found = found + (weights @ values).flatten(1, 2)
-        return found.reshape(*own.shape[:3], -1)
+            outputs = outputs + (weights @ values).flatten(1, 2)
+        return outputs.reshape(*own.shape[:3], -1)
 
 
 def _after(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
-    """W (g x + b), of x that is only centred and scaled: (W g) x + W b."""
+    """Return W (g x + b) as a map of x that is only centred and scaled: (W g) x + W b."""
     return _Linear(
         [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
         [weight @ norm.bias for norm, weight in zip(norms, weights, strict=True)],
@@ -236,7 +260,7 @@ def _mixing(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _TaskAtte
 
 
 def _joined(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
-    """[B N, heads of all experts, c] of all stacks' [G, B, N, k c]."""
+    """Join all stacks' [G, B, N, k c] to [B N, heads of all experts, c]."""
     return torch.cat([layer.sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
 
 
@@ -245,19 +269,21 @@ def _normalised(y: Tensor) -> Tensor:
 
 
 def _padded(y: Tensor, rows: int) -> Tensor:
+    """Append rows of zeros up to `rows` rows."""
     return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
 
 
 def _autocast(y: Tensor) -> Tensor:
-    """In the format of matrix products here."""
+    """Convert to the format of matrix products under the present autocast."""
     kind = y.device.type
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 
 def _by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
+    """Return the layers of all experts, grouped by their position."""
     return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
 
 
 def _turned(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """By layer, then expert, to by expert, then layer."""
+    """Regroup outputs from layer, then expert, to expert, then layer."""
     return [list(of) for of in zip(*found, strict=True)]

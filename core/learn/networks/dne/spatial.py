@@ -1,4 +1,4 @@
-"""Attention between the patches of an image, inside one expert: with or without a gate to fixed positions."""
+"""Attention between the patches of an image in one expert, with or without gated positions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from torch.nn import functional
 
 
 class SpatialAttention(nn.Module):
-    """[B, N, d] to [B, N, d], N = grid² patches, row by row.
+    """Attention from [B, N, d] to [B, N, d], N = grid² patches, row by row.
 
-    Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys, values), and
-    an output layer with one. Gated (d'Ascoli et al. 2021, ConViT, arXiv 2103.10697): (1 - σ(g)) times that,
-    plus σ(g) softmax_j(w · δ_ij) v, δ_ij = (Δx, Δy, Δx² + Δy²) from patch i to patch j; w and g are learned
-    per head. A bias beside w · δ would cancel in the softmax.
+    Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys,
+    values), and an output layer with one. Gated (d'Ascoli et al. 2021, ConViT, arXiv 2103.10697):
+    (1 - σ(g)) times that, plus σ(g) softmax_j(w · δ_ij) v, δ_ij = (Δx, Δy, Δx² + Δy²) from patch i
+    to patch j; w and g are learned per head. A bias beside w · δ would cancel in the softmax.
     """
 
     def __init__(self, heads: int, head_dim: int, grid: int | None, local: bool = False) -> None:
-        """`grid`: patches a side for gated attention; None: plain. `local`: see `init_as_convolution`."""
+        """Set up the attention's layers.
+
+        `grid`: patches a side for gated attention; None: plain. `local`: see `init_as_convolution`.
+        """
         super().__init__()
         width = heads * head_dim
         self.heads = heads
@@ -32,32 +35,35 @@ class SpatialAttention(nn.Module):
             self.gate = nn.Parameter(torch.ones(heads))
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
-        """`queries`: of other tokens, in plain attention."""
+        """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
         return self.joined(self.attend(*self.projected(y, queries)))
 
     def projected(self, y: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v [B, heads, tokens, D]; queries of other tokens where given."""
-        asking = y if queries is None else queries
-        return self._split(self.query(asking)), self._split(self.key(y)), self._split(self.value(y))
+        """Return q, k and v [B, heads, tokens, D]; q of other tokens if `queries` is given."""
+        query_tokens = y if queries is None else queries
+        return self._split(self.query(query_tokens)), self._split(self.key(y)), self._split(self.value(y))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """[B, heads, tokens, D]."""
+        """Return the attended values of each head, [B, heads, tokens, D]."""
         content = functional.scaled_dot_product_attention(q, k, v)
         return content if self.grid is None else self.gated(content, v)
 
     def gated(self, content: Tensor, v: Tensor) -> Tensor:
-        """The mixture of attention by content, given, and by position."""
+        """Mix the given attention by content with attention by position."""
         share = self.gate.sigmoid()[:, None, None]
         return (1 - share) * content + share * (self.positions() @ v)
 
     def positions(self) -> Tensor:
-        """[heads, N, N]: attention of each patch to each by position alone. Rows sum to 1."""
+        """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
         scores = torch.einsum("hk,kij->hij", self.position, offsets(self.grid, self.position))
         return scores.softmax(-1)
 
     def init_as_convolution(self) -> None:
-        """The first nine heads attend to the 3 x 3 around a patch: head h1 + 3 h2 at (h2 - 1, h1 - 1)."""
+        """Let the first nine heads attend to the 3 x 3 patches around a patch.
+
+        Head h1 + 3 h2 attends to (h2 - 1, h1 - 1).
+        """
         with torch.no_grad():
             for head in range(min(9, self.heads)):
                 away = torch.tensor([head // 3 - 1, head % 3 - 1])
@@ -65,7 +71,7 @@ class SpatialAttention(nn.Module):
                 self.position[head, 2] = -1
 
     def joined(self, heads: Tensor) -> Tensor:
-        """[B, heads, tokens, D] to [B, tokens, d], through the output layer."""
+        """Map [B, heads, tokens, D] to [B, tokens, d], through the output layer."""
         return self.out(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _split(self, y: Tensor) -> Tensor:
@@ -73,7 +79,7 @@ class SpatialAttention(nn.Module):
 
 
 def offsets(grid: int, like: Tensor) -> Tensor:
-    """[3, N, N]: Δx, Δy and their squared length, from patch i (row) to patch j."""
+    """Return Δx, Δy and their squared length, from patch i (row) to patch j, [3, N, N]."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)
     dx, dy = x[None] - x[:, None], y[None] - y[:, None]

@@ -1,10 +1,10 @@
-"""Attention between heads, patch by patch: how a new expert reads its own and earlier features.
+"""Attention between heads, patch by patch: a new expert reads its own and earlier features.
 
     A = softmax_j((W_q z_i) · (W_k x_j) / √c)        over all heads j, the new expert's own included
     out_i = λ_i Σ_j A_ij (V_j x_j + b_j)             V_j belongs to the source, not to the output
 
-z: the new expert's heads, x: all heads. With a uniform A and λ = H the outputs are one linear map of all
-heads, an MLP across experts; λ starts at the number of older heads.
+z: the new expert's heads, x: all heads. With a uniform A and λ = H the outputs are one linear map
+of all heads, an MLP across experts; λ starts at the number of older heads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 
 class TaskAttention(nn.Module):
-    """Heads z [..., own, c] and sources x [..., H, c] to [..., own, out].
+    """Attention from heads z [..., own, c] to sources x [..., H, c], giving [..., own, out].
 
-    The leading dimensions (images and patches) are not mixed. `forward` is the formula rearranged: keys are
-    not projected, since (W_q z) · (W_k x) = (z W_qᵀ W_k) · x; and with one head of its own, the sources are
-    scaled before one product with all V_j at once, so that no value is made for each source.
+    The leading dimensions (images and patches) are not mixed. `forward` rearranges the formula.
+    Keys are not projected, since (W_q z) · (W_k x) = (z W_qᵀ W_k) · x. With one head of its own,
+    the sources are scaled before one product with all V_j at once, so that no value is made for
+    each source.
     """
 
     def __init__(self, own: int, sources: int, inner: int, out: int) -> None:
@@ -33,7 +34,7 @@ class TaskAttention(nn.Module):
         self.bias = nn.Parameter(torch.empty(sources, out))
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        """z [..., own, c] and x [..., H, c] to [..., own, out]."""
+        """Map z [..., own, c] and x [..., H, c] to [..., own, out]."""
         weights = self.scale[:, None] * self.attention(z, x)
         constant = weights @ self.bias
         if self.own == 1:
@@ -44,7 +45,7 @@ class TaskAttention(nn.Module):
         return weights @ values + constant
 
     def attention(self, z: Tensor, x: Tensor) -> Tensor:
-        """A [..., own, H], in at least float32: λ multiplies what rounding does to it."""
-        asked = z @ (self.query.T @ self.key)
-        scores = asked @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
+        """Return A [..., own, H], with a softmax in at least float32: λ amplifies its rounding."""
+        queries = z @ (self.query.T @ self.key)
+        scores = queries @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
         return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)

@@ -356,6 +356,17 @@ def rebalances_or_says_why_not(case: Case) -> None:
     assert case.bench.resumed(2, case.first, steps - 3, steps - 1, **recipe).digests == undisturbed.digests
 
 
+def resumes_with_balanced_batches(case: Case) -> None:
+    """What is drawn and kept by class is in the snapshot, like all else."""
+    if case.method.remembers is None:
+        return
+    recipe = {"method": case.name, "balanced_batches": True}
+    first = case.bench.learn_task(1, **recipe)
+    undisturbed = case.bench.learn_task(2, first, **recipe)
+    (at, kill_at), _ = KILLS[2]
+    assert case.bench.resumed(2, first, at, kill_at, **recipe).digests == undisturbed.digests
+
+
 CHECKS = (
     equals_finetuning_at_strength_zero,
     differs_from_finetuning_at_its_defaults,
@@ -373,4 +384,5 @@ CHECKS = (
     learns_from_cached_features_or_says_why_not,
     merges_or_says_why_not,
     rebalances_or_says_why_not,
+    resumes_with_balanced_batches,
 )

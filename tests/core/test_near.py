@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from core.ingest import near
+from core import near
 from core.ingest.batch_data import EXAMPLES, Earlier, balance, beside_earlier, near_duplicates
-from core.ingest.near import MOST_BITS, distances, hashes
 from core.ingest.traces import Traces, read_traces, write_traces
+from core.near import MOST_BITS, distances, hashes
 
 
 def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:

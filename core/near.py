@@ -92,6 +92,25 @@ def between(found: Hashes, earlier: Hashes) -> Found:
     return Found(near, complete)
 
 
+def group(found: Hashes) -> Rows:
+    """Return the same number for images that are near duplicates, directly or through others, int64 [N].
+
+    Frames of one burst are one group although the first and the last may differ by more than `MOST_BITS`.
+    """
+    distinct, of = np.unique(found, axis=0, return_inverse=True)
+    every = np.ones(len(distinct), np.bool_)
+    one, other, _ = _pairs(distinct, every, every)
+    number = np.arange(len(distinct))
+    while not np.array_equal(number[one], number[other]):
+        least = np.minimum(number[one], number[other])
+        for ends in (one, other):
+            np.minimum.at(number, number[ends], least)  # the whole group of an end, not the end alone
+        number = number[number]
+    while not np.array_equal(number, number[number]):
+        number = number[number]
+    return number[of.reshape(-1)]
+
+
 def contradicting(
     found: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:

@@ -1,0 +1,333 @@
+"""What a batch with twenty times as many images of one class does to the classes that a model knows.
+
+    python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases even,several]
+
+DIR holds `mnist` and `cifar100`. The product's job learns the batches of a case one after the other, by the recipe of a
+new model. In the last one known classes come alone, with 120 images of one of them. The table shows the mean accuracy
+over the known classes on held-out images, before → after the last batch: the mean over the draws of images and of the
+large class, and in brackets the largest loss of a draw. Features of a backbone that no step moves are computed once.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import sklearn.datasets
+import torch
+from torch import Tensor
+
+from bench.job_run import whole
+from bench.research import closed_forms
+from bench.research.new_user import photo
+from core import imagenet_base, packaged_base
+from core.ingest.images import decode
+from core.learn.catalogue import catalogue
+from core.learn.control import NoControl
+from core.learn.job import Job
+from core.learn.known_features import KnownFeatures
+from core.learn.method import Method
+from core.learn.methods.registry import METHODS
+from core.learn.networks import Network
+from core.learn.precision import Inputs
+from core.learn.state import load_tensors, save_tensors
+from core.protocol.catalogue import Catalogue
+from core.protocol.manifest import PER_TASK, REST
+from core.recipe.resolve import resolve
+from core.recipe.start import new_recipe
+
+Json = dict[str, Any]
+FEW, BULK = 6, 120
+"""Images of a class in a batch, and of the class that is large in the last one."""
+HELD_OUT = 50
+"""Of a class at most."""
+PIXELS = 64
+"""A side of what is shown as photos."""
+ROWS: dict[str, Json] = {
+    "default": {},
+    "ridge": {"method": {"name": "analytic", "head": "ridge"}},
+    "ridge, not balanced": {"method": {"name": "analytic", "head": "ridge", "balanced": False}},
+    "lda": {"method": {"name": "analytic", "head": "lda"}},
+    "ncm": {"method": {"name": "analytic", "head": "ncm"}},
+    "er": {"method": "er"},
+    "er-ace": {"method": "er-ace"},
+    "der++": {"method": "der++"},
+    "icarl": {"method": "icarl"},
+}
+Batches = list[list[tuple[int, slice]]]
+"""Batches of a case, in their order: classes and which of each one's images, in the order of a draw."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Images of a data set: encoded, by class, in an order of their own."""
+
+    name: str
+    train: list[list[bytes]]
+    held_out: list[list[bytes]]
+
+    @property
+    def classes(self) -> int:
+        return len(self.train)
+
+
+def even(classes: int, large: int) -> Batches:
+    """One batch of all classes, then one with 120 of one of them."""
+    last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
+    return [[(c, slice(FEW)) for c in range(classes)], last]
+
+
+def several(classes: int, large: int) -> Batches:
+    """The same, but classes come in three batches."""
+    cuts = [classes * part // 3 for part in range(4)]
+    parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
+    return [*parts, even(classes, large)[1]]
+
+
+def rarest(classes: int, large: int) -> Batches:
+    """One batch in which a class has half as many images as others, then one of that class alone."""
+    first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
+    return [first, [(large, slice(FEW, FEW + BULK))]]
+
+
+CASES: dict[str, Callable[[int, int], Batches]] = {"even": even, "several": several, "rarest": rarest}
+
+
+def main() -> None:
+    """Print a table for each case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--photos", type=Path, help="a further stream")
+    parser.add_argument("--cache", type=Path, default=Path("build/one-sided"))
+    parser.add_argument("--base", choices=("photos", "small"), default="photos")
+    parser.add_argument("--streams", help="some of their names; all by default")
+    parser.add_argument("--rows", default="default", help="; ".join(ROWS))
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5, help="of methods that train")
+    parser.add_argument("--recipe", type=json.loads, default={}, help="a patch over each row's")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.cache.mkdir(parents=True, exist_ok=True)
+    names = options.streams and options.streams.split(";")
+    streams = [each for each in read_streams(options.data, options.photos) if not names or each.name in names]
+    for case in options.cases.split(","):
+        print(f"\n| {options.base}, {case} | " + " | ".join(stream.name for stream in streams) + " |")
+        print("| --- |" + " ---: |" * len(streams))
+        for row in options.rows.split(";"):
+            patch = {**ROWS[row], "epochs": options.epochs, **options.recipe}
+            print(f"| {row} ", end="", flush=True)
+            for stream in streams:
+                base = Start(options.base, patch, stream, options.cache)
+                print(f"| {base.measure(CASES[case], options.draws)} ", end="", flush=True)
+            print("|", flush=True)
+
+
+def read_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
+    """Yield the digits, MNIST, classes of CIFAR-100 that the small base never saw, and photos."""
+    digits = sklearn.datasets.load_digits()
+    pixels = (digits.images * (255 / 16)).astype(np.uint8)
+    yield split("digits", _encode(pixels, digits.target))
+    found = (closed_forms.read_idx(data / "mnist", f"train-{kind}")[:6000] for kind in ("images", "labels"))
+    yield split("MNIST", _encode(*found))
+    yield split("CIFAR-100, 60–69", read_cifar(data, "60-69"))
+    yield split("CIFAR-100, 70–79", read_cifar(data, "70-79"))
+    enlarged = [(photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12]
+    yield split("photos", enlarged)
+    if photos is not None:
+        stream = closed_forms.read_photos(photos)
+        yield split(photos.name, stream.train + stream.held_out)
+
+
+def _encode(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
+    return [(closed_forms.encode(image), int(c)) for image, c in zip(pixels, labels, strict=True)]
+
+
+def read_cifar(data: Path, *tens: str) -> closed_forms.Labelled:
+    """Read the first 250 images of each class of archives, with classes numbered in their order."""
+    found: closed_forms.Labelled = []
+    for number, ten in enumerate(tens):
+        with zipfile.ZipFile(data / "cifar100" / f"classes_{ten}.zip") as archive:
+            by_class: dict[str, list[str]] = {}
+            for name in sorted(archive.namelist()):
+                if name.endswith(".png"):
+                    by_class.setdefault(name.split("/")[-2], []).append(name)
+            for c, label in enumerate(sorted(by_class)):
+                found += [(archive.read(name), 10 * number + c) for name in by_class[label][:250]]
+    return found
+
+
+def split(name: str, images: closed_forms.Labelled) -> Stream:
+    """Hold out up to 50 images of each class, as many as leave enough for each case."""
+    by_class: dict[int, list[bytes]] = {}
+    for row in np.random.default_rng(0).permutation(len(images)):
+        by_class.setdefault(images[row][1], []).append(images[row][0])
+    lists = [by_class[c] for c in sorted(by_class)]
+    needed = FEW + BULK
+    held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
+    train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
+    return Stream(name, train, held_out)
+
+
+class Start:
+    """A new model on one of the two bases, to learn a stream's batches by a recipe."""
+
+    def __init__(self, base: str, patch: Json, stream: Stream, cache: Path) -> None:
+        self._stream = stream
+        self._cache = cache
+        name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
+        self._prepared = prepared = closed_forms.read_backbones(cache)[name]
+        architecture = (
+            imagenet_base.ARCHITECTURE if base == "photos" else packaged_base.packaged().architecture
+        )
+        known = cast(Catalogue, catalogue())
+        self._recipe = resolve(known, "class", new_recipe(known, patch, name)).recipe
+        self._normalise = prepared.inputs.normalise
+        self._model = {
+            "architecture": architecture,
+            "image": {"size": prepared.size, "channels": 3},
+            "scenario": "class",
+            "normalise": self._normalise.to_json() if self._normalise else None,
+            "recipe": {**self._recipe, "data_report": "off"},
+        }
+        self._weights = cache / f"{base}.safetensors"
+        if not self._weights.exists():
+            save_tensors(dict(prepared.network.state_dict()), self._weights)
+        self._decoded: dict[bytes, Tensor] = {}
+        self._known = KnownFeatures(self._normalise, 3, torch.device("cpu"))
+        self._features = cache / f"{base}-{stream.name}.features.safetensors"
+        self._computed: dict[str, Tensor] = load_tensors(self._features) if self._features.exists() else {}
+
+    def measure(self, case: Callable[[int, int], Batches], draws: int) -> str:
+        """Learn a case by several draws; mean accuracy over known classes before → after, and the largest loss."""
+        found = [self._learn(case, seed) for seed in range(draws)]
+        before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
+        loss = max(first - last for first, last in found)
+        return f"{before:.3f} → {after:.3f} ({loss:.3f})"
+
+    def _learn(self, case: Callable[[int, int], Batches], seed: int) -> tuple[float, float]:
+        classes = self._stream.classes
+        batches = case(classes, (3 * seed + 1) % classes)
+        orders = [
+            np.random.default_rng([seed, c]).permutation(len(rows))
+            for c, rows in enumerate(self._stream.train)
+        ]
+        if self._is_frozen:
+            self._know([image for c, order in enumerate(orders) for image in self._images(c, order, batches)])
+        accuracies: list[float] = []
+        with tempfile.TemporaryDirectory(dir=self._cache) as scratch:
+            folder = Path(scratch)
+            parent = base = {
+                "version": 0,
+                "manifest": {"classes": [], "heads": [], "init": {"kind": "random", "seed": 0}},
+                "parts": [{"name": "base", "type": "base", "path": str(self._weights)}],
+            }
+            kept: list[Json] = []
+            for number, batch in enumerate(batches, 1):
+                images = [(self._stream.train[c][row], c) for c, rows in batch for row in orders[c][rows]]
+                out = folder / str(number)
+                out.mkdir()
+                parent = self._learn_batch(images, number, parent, base, out, kept, accuracies)
+        return accuracies[-2], accuracies[-1]
+
+    def _learn_batch(
+        self,
+        images: closed_forms.Labelled,
+        number: int,
+        parent: Json,
+        base: Json,
+        out: Path,
+        kept: list[Json],
+        accuracies: list[float],
+    ) -> Json:
+        present = sorted({c for _, c in images})
+        pixels = torch.stack([self._decode(content) for content, _ in images])
+        labels = torch.tensor([present.index(c) for _, c in images])
+        save_tensors({"images": pixels, "labels": labels}, out / "train.safetensors")
+        spec: Json = {
+            **self._model,
+            "task": {
+                "number": number,
+                "classes": [f"{c:02}" for c in present],
+                "train": str(out / "train.safetensors"),
+            },
+            "history": [],
+            "parent": parent,
+            "base": base,
+            "out": str(out),
+            "threads": 1,
+            "device": "cpu",
+        }
+
+        def judge(network: Network, method: Method, inputs: Inputs) -> None:
+            accuracies.append(self._measure_accuracy(network, method, inputs))
+
+        known = self._known if self._is_frozen else None
+        learning = Job(whole(spec), lambda event: None, NoControl(), judge, inputs=known)
+        with learning.numerics.applied():
+            learning.run()
+        return self._read_version(out / "result", number, kept)
+
+    def _measure_accuracy(self, network: Network, method: Method, inputs: Inputs) -> float:
+        """The mean over the classes that the network knows."""
+        network.eval()
+        recalls = []
+        with torch.inference_mode():
+            for row, name in enumerate(network.classes):
+                pixels = torch.stack([self._decode(content) for content in self._stream.held_out[int(name)]])
+                answers = method.predict_logits(network, inputs(pixels), None).argmax(1)
+                recalls.append(float((answers == row).double().mean()))
+        return float(np.mean(recalls))
+
+    def _read_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
+        """A result as the parent of the next batch, with sums and features of all batches before (`kept`)."""
+        result = json.loads((folder / "result.json").read_text())
+        parts = [
+            {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
+            for part in result["parts"]
+        ]
+        manifest = {name: result[name] for name in ("classes", "heads", "method", "normalise", "network")}
+        per_task = [part for part in parts if part["type"] in PER_TASK]
+        kept += [part for part in per_task if not part["name"].endswith(REST)]
+        others = [part for part in parts if part not in per_task]
+        return {"version": number, "manifest": {"version": number, **manifest}, "parts": [*others, *kept]}
+
+    @property
+    def _is_frozen(self) -> bool:
+        return METHODS[self._recipe["method"]["name"]].inference == "analytic"
+
+    def _images(self, c: int, order: np.ndarray, batches: Batches) -> list[bytes]:
+        """The images of a class that a draw shows: those held out, and those of its batches."""
+        rows = sorted(
+            {row for batch in batches for which, part in batch if which == c for row in order[part]}
+        )
+        return [*self._stream.held_out[c], *(self._stream.train[c][row] for row in rows)]
+
+    def _know(self, images: list[bytes]) -> None:
+        """Have the features of these images, computed now or before."""
+        new = {hashlib.sha256(image).hexdigest(): image for image in images}
+        missing = [key for key in new if key not in self._computed]
+        if missing:
+            rows = closed_forms.pass_images([(new[key], 0) for key in missing], self._prepared)
+            self._computed |= dict(zip(missing, rows, strict=True))
+            save_tensors(self._computed, self._features)
+        pixels = torch.stack([self._decode(image) for image in new.values()])
+        self._known.add(pixels, torch.stack([self._computed[key] for key in new]))
+
+    def _decode(self, content: bytes) -> Tensor:
+        """uint8 [S, S, 3]."""
+        if content not in self._decoded:
+            pixels = decode(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
+            self._decoded[content] = torch.from_numpy(np.ascontiguousarray(pixels))
+        return self._decoded[content]
+
+
+if __name__ == "__main__":
+    main()

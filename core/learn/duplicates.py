@@ -1,0 +1,66 @@
+"""Near duplicates among the images that something is measured on: they are judged together, never by each other.
+
+A classifier that was made with one frame of a burst knows the next frame, whatever it knows of the class. So folds and
+votes take groups of near duplicates as one image (`core.near`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from core import near
+from core.learn.dataset import Dataset
+from core.near import Hashes
+
+
+def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
+    """Return the same number for near duplicates over all parts, int64 [n].
+
+    Args:
+        parts: images of each part and their hashes uint64 [N, 2]; of None every image is one of its own.
+    """
+    known = [hashes for _, hashes in parts if hashes is not None]
+    numbers = torch.from_numpy(near.group(np.concatenate(known))) if known else None
+    found: list[Tensor] = []
+    at, other = 0, 0 if numbers is None else len(numbers)
+    for count, hashes in parts:
+        if hashes is None or numbers is None:
+            found.append(torch.arange(other, other + count))
+            other += count
+        else:
+            found.append(numbers[at : at + count])
+            at += count
+    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
+
+
+def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
+    """Return the hashes of a part's images, uint64 [N, 2]: those that its task keeps, else those of its images.
+
+    None where there are neither: features in place of images.
+
+    Args:
+        traces: a task's file, as `core.ingest.traces` writes it.
+        part: train or held_out.
+    """
+    found = None if traces is None else _read(traces, part)
+    if found is not None and len(found) == len(data):
+        return found
+    return near.hashes(data.images.numpy()) if data.images.dtype == torch.uint8 else None
+
+
+def _read(traces: Path, part: str) -> Hashes | None:
+    try:
+        with safe_open(traces, "numpy") as file:
+            found: Hashes = file.get_tensor(part)
+    except (
+        OSError,
+        SafetensorError,
+    ):  # damaged: near duplicates are told by the images, where they are there
+        return None
+    return found if found.dtype == np.uint64 and found.shape[1:] == (2,) else None

@@ -1,0 +1,73 @@
+"""Choices that give each class of a memory its share, whatever the stream is made of.
+
+A draw has equally many items of each class, as far as there are so many. A full memory gives up an item of its largest
+class (Chrysakis & Moens 2020, Online Continual Learning from Imbalanced Data, ICML).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Return min(n, N) different rows int64, as equally many of each class as there are; the rest by chance.
+
+    Args:
+        classes: int64 [N], on the CPU.
+    """
+    order = torch.randperm(classes.numel(), generator=generator)
+    turns = _count_before(classes[order])
+    chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
+    return order[(turns + chance).argsort(stable=True)[:n]]
+
+
+def _count_before(classes: Tensor) -> Tensor:
+    """int64 [N]: how many items before each one are of its class."""
+    by_class = classes.argsort(stable=True)
+    _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
+    starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    counts = torch.empty_like(classes)
+    counts[by_class] = torch.arange(classes.numel()) - starts
+    return counts
+
+
+def choose_slots_evenly(
+    draws: Sequence[float], classes: Sequence[int], held: Sequence[int], seen: dict[int, int], capacity: int
+) -> dict[int, int]:
+    """Return slot → position in the batch, for the items of a batch that are kept.
+
+    A full memory replaces an item of its largest class by one of a smaller class; of the largest class itself it stays
+    a uniform sample (algorithm R).
+
+    Args:
+        draws: uniform [0, 1), one for each item.
+        classes: of each item.
+        held: the class in each slot.
+        seen: class → items offered before; updated.
+    """
+    slots: dict[int, int] = {}
+    places: dict[int, list[int]] = {}
+    for slot, kind in enumerate(held):
+        places.setdefault(kind, []).append(slot)
+    size = len(held)
+    for row, (draw, kind) in enumerate(zip(draws, classes, strict=True)):
+        own = places.setdefault(kind, [])
+        seen[kind] = max(seen.get(kind, 0), len(own)) + 1
+        if size < capacity:
+            slot, size = size, size + 1
+            own.append(slot)
+        else:
+            largest = max(places, key=lambda each: (len(places[each]), -each))
+            if len(own) == len(places[largest]):
+                place = int(draw * seen[kind])
+                if place >= len(own):
+                    continue
+                slot = own[place]
+            else:
+                slot = places[largest].pop(int(draw * len(places[largest])))
+                own.append(slot)
+        slots[slot] = row  # a later item of the batch replaces an earlier one
+    return slots

@@ -1,0 +1,258 @@
+"""The requests that advice names, and their three forms: a request for programs, a command for terminals, a button.
+
+A sentence of the service names a request as `str(Step(…))` writes it. The command line and the pages find it there
+and put their own form in its place (`replace_steps`), so that each place is told what it can do, from one source.
+`OPERATIONS` has every request that a sentence may name.
+
+`client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+WHY, LEFT_OPEN = '"WHY"', "…"
+"""What stands for a reason in a command, and in a request."""
+RECIPE = "Perennial-Recipe"
+_JSON = json.JSONDecoder()
+_BODY = re.compile(rf"(?P<by> (?:with )?(?:{RECIPE}: )?)(?=\{{)")
+_REQUEST = re.compile(
+    r"(?P<method>GET|POST|PUT|PATCH|DELETE) (?P<path>/v1/[A-Za-z0-9_~%/-]+(?:\.[A-Za-z0-9_~%/-]+)*)"
+    r"(?:\?(?P<query>[A-Za-z0-9_.~%=&+-]*[A-Za-z0-9_~%=]))?"
+)
+_TYPED = re.compile(
+    r"-o (?P<name>[a-z_]+)=(?P<value>'[^']*'|[\w./:-]*[\w/:-]|)(?: \((?:in a request )?\?[^)]*\))?"
+)
+_OPTION = re.compile(r"(?<![\w/])\?(?P<name>[a-z_]+)=(?P<value>[A-Za-z0-9_.:~%+-]*[A-Za-z0-9_%])")
+_HOLE = re.compile(r"\{(\w+)\}")
+_MAYBE = re.compile(r" \[([^\]]+)\]")
+
+
+def _quote(value: object) -> str:
+    return shlex.quote(str(value))
+
+
+class Operation(NamedTuple):
+    """A kind of request.
+
+    Attributes:
+        method, path: the request, with names in braces for parts of the path below `/v1`.
+        command: words after `perennial`, with names of the path, the query and the body in braces. What is in brackets
+            is left out where it names a value that the request does not say; elsewhere such a name is in capitals.
+        button: what a person presses on a page; None: pages have nothing for it.
+    """
+
+    method: str
+    path: str
+    command: str
+    button: str | None = None
+
+
+OPERATIONS = (
+    Operation(
+        "PUT",
+        "models/{model}/aliases/production",
+        "promote {model} {version} [--reason {reason}]",
+        "“Promote…”",
+    ),
+    Operation(
+        "PUT",
+        "models/{model}/aliases/{alias}",
+        "promote {model} {version} --alias {alias} [--reason {reason}]",
+    ),
+    Operation(
+        "POST", "models/{model}/aliases/production/follow", "follow {model}", "“Let production follow”"
+    ),
+    Operation(
+        "POST",
+        "models/{model}/aliases/production/rollback",
+        "rollback {model} [--to {version}] [--reason {reason}]",
+        "“Roll back…”",
+    ),
+    Operation("POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"),
+    Operation(
+        "POST",
+        "models/{model}/tasks/{task}/relearn",
+        "tasks relearn {model} {task} [--recipe {recipe}]",
+        "“Learn task {task} again…”",
+    ),
+    Operation(
+        "POST",
+        "models/{model}/tasks/{task}/discard",
+        "tasks discard {model} {task} [--reason {reason}]",
+        "“Discard task {task}…”",
+    ),
+    Operation(
+        "POST",
+        "models/{model}/tasks/{task}/continue",
+        "tasks continue {model} {task} [--reason {reason}]",
+        "“Go on without task {task}…”",
+    ),
+    Operation("POST", "models/{model}/tasks", "submit {model} BATCH [--recipe {recipe}]", "“Submit a batch”"),
+    Operation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
+    Operation(
+        "GET", "models/{model}/rebase", "models rebase {model} --status", "“Compare both image by image”"
+    ),
+    Operation(
+        "POST",
+        "models/{model}/rebase/finish",
+        "models rebase {model} --finish",
+        "“Move production…” or “Put it back…”",
+    ),
+    Operation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
+    Operation(
+        "POST",
+        "models",
+        "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image {image}] [--base {base}]"
+        " [--recipe {recipe}] [--description {description}]",
+        "“New model”",
+    ),
+    Operation("GET", "models/{model}", "models show {model}", "its page"),
+    Operation("GET", "architectures", "bases architectures", "the form of a new model"),
+    Operation("GET", "methods", "methods", "the form of a new model"),
+    Operation("GET", "bases", "bases list"),
+    Operation(
+        "POST",
+        "bases",
+        "bases upload FILE.safetensors --architecture {architecture} [--image-size {image_size}]"
+        " [--channels {channels}]",
+    ),
+    Operation("POST", "keys", "keys create NAME", "“New key…”"),
+    Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
+    Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
+    Operation("GET", "uploads", "uploads list"),
+    Operation("POST", "uploads", "submit MODEL BATCH", "“Submit a batch”"),
+    Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
+    Operation("PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A request.
+
+    Attributes:
+        method, path: such as POST and `/v1/jobs/job_1/retry`; names in the path are quoted.
+        query: after the question mark, without it.
+        body: JSON; `…` is for a person to fill in.
+        recipe: sent beside a batch, as the header `Perennial-Recipe`.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    body: Mapping[str, Any] | None = None
+    recipe: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        """Return `POST /v1/jobs/job_1/retry {"recipe": {…}}`."""
+        said = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
+        if self.body is not None:
+            said += f" {json.dumps(self.body, ensure_ascii=False)}"
+        if self.recipe is not None:
+            said += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
+        return said
+
+    def as_command(self, word: Callable[[object], str] = _quote, model: str | None = None) -> str | None:
+        """Return `perennial jobs retry job_1 --recipe '{…}'`; None where there is no command for it.
+
+        Args:
+            word: returns a value as one word of a shell.
+            model: the model's name, in place of the id in the path.
+        """
+        found = self._operation()
+        if found is None:
+            return None
+        operation, named = found
+        values: dict[str, Any] = {**dict(parse_qsl(self.query)), **(self.body or {}), **named}
+        if self.recipe is not None:
+            values["recipe"] = self.recipe
+        if model is not None and "model" in named:
+            values["model"] = model
+        unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
+        is_empty = operation.path == "models" and not self.body  # no command that anybody could copy
+        if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
+            return None
+
+        def fill(hole: re.Match[str]) -> str:
+            value = values.get(hole[1])
+            if value is None or value == LEFT_OPEN:
+                return WHY if hole[1] == "reason" else hole[1].upper()
+            return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+        def keep(chunk: re.Match[str]) -> str:
+            return (
+                f" {chunk[1]}"
+                if all(values.get(name) is not None for name in _HOLE.findall(chunk[1]))
+                else ""
+            )
+
+        return f"perennial {_HOLE.sub(fill, _MAYBE.sub(keep, operation.command))}"
+
+    def as_button(self) -> str | None:
+        """Return the words of the button or link that makes it; None where no page has one."""
+        found = self._operation()
+        if found is None or found[0].button is None:
+            return None
+        return _HOLE.sub(lambda hole: found[1][hole[1]], found[0].button)
+
+    def _operation(self) -> tuple[Operation, dict[str, str]] | None:
+        for operation in OPERATIONS:
+            pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
+            found = re.fullmatch(f"/v1/{pattern}", self.path)
+            if found and operation.method == self.method:
+                return operation, {name: unquote(value) for name, value in found.groupdict().items()}
+        return None
+
+
+def replace_steps(text: str, render: Callable[[Step], str | None]) -> str:
+    """Put another form in the place of each request of a sentence; one that there is none for stays as it is."""
+    done, at = "", 0
+    for start, end, step in find_steps(text):
+        said = render(step)
+        done += text[at:start] + (text[start:end] if said is None else said)
+        at = end
+    return done + text[at:]
+
+
+def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
+    """Yield start, end and value of each request that a sentence names."""
+    at = 0
+    while found := _REQUEST.search(text, at):
+        at = found.end()
+        body: dict[str, Any] = {}
+        given = _BODY.match(text, at)
+        if given is not None:
+            try:
+                value, end = _JSON.raw_decode(text, given.end())
+                body = {"recipe" if RECIPE in given["by"] else "body": value}
+                at = end
+            except ValueError:  # an ellipsis, or a name with a brace
+                pass
+        yield found.start(), at, Step(found["method"], found["path"], found["query"] or "", **body)
+
+
+def replace_options(text: str, render: Callable[[str, str], str]) -> str:
+    """Put another form in the place of each query parameter of a batch, such as `?layout=folders`."""
+    return _OPTION.sub(lambda found: render(found["name"], unquote(found["value"])), text)
+
+
+def as_parameters(text: str) -> str:
+    """Put query parameters in the place of options of the command line, such as `?layout=folders`.
+
+    The rules of reading a batch, which the client shares, name both: `-o layout=folders (in a request …)`.
+    """
+    return _TYPED.sub(
+        lambda found: f"?{found['name']}={quote(found['value'].strip(chr(39)), safe='/:')}", text
+    )
+
+
+def as_options(text: str) -> str:
+    """Leave the options of the command line alone of a sentence that names both."""
+    return _TYPED.sub(lambda found: f"-o {found['name']}={found['value']}", text)

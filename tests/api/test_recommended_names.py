@@ -1,0 +1,124 @@
+"""Every base, architecture, method and preset that a document or a sentence names is one that a request gets.
+
+Names are read from documents for people, pages, and sentences of the code, so that a new one is checked too.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from core.learn.networks.timm_names import RECOMMENDED
+from tests.docs.documents import ROOT, documents
+
+PLACES = ("api", "client/perennial", "core", "worker")
+BASE = re.compile(r"(?<![\w/.-])perennial/([a-z][a-z0-9]*(?:-[a-z0-9]+)+)")
+TIMM = re.compile(r"(?<![\w./-])timm/([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)?)")
+METHOD = re.compile(r'"method": (?:\{"name": )?"([^"]+)"')
+PRESET = re.compile(r'"preset": "([^"]+)"')
+ARCHITECTURE = re.compile(r'"architecture": (?:\{"name": )?"([^"]+)"|--architecture ([a-z]\S*)')
+HISTORY = {"CHANGELOG.md"}
+"""Tells of names that there were."""
+
+
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Place and text of documents, pages, and strings of the code, docstrings included."""
+    found = [(name, (ROOT / name).read_text()) for name in documents() if name not in HISTORY]
+    for place in PLACES:
+        for path in sorted((ROOT / place).rglob("*")):
+            name = str(path.relative_to(ROOT))
+            if path.suffix in (".html", ".js") and "vendor" not in path.parts:
+                found.append((name, path.read_text()))
+            elif path.suffix == ".py":
+                found.append((name, "\n".join(strings(path))))
+    return tuple(found)
+
+
+def strings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def named(pattern: re.Pattern[str]) -> dict[str, str]:
+    """Each name that the pattern finds, with the first place of it."""
+    found: dict[str, str] = {}
+    for place, text in texts():
+        for one in pattern.finditer(text):
+            name = next(group for group in one.groups() if group)
+            if "{" not in name and "…" not in name and name != name.upper():
+                found.setdefault(name.strip("`'\".,;:)"), place)
+    return found
+
+
+def first_column(document: str, heading: str) -> list[str]:
+    """The names in the first column of the first table under a heading."""
+    text = (ROOT / document).read_text().partition(heading)[2]
+    rows = text.partition("| --- |")[2].partition("\n\n")[0]
+    return [name for row in rows.split("\n")[1:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+def create(client: TestClient, **fields: Any) -> Any:
+    create.count = getattr(create, "count", 0) + 1  # type: ignore[attr-defined]
+    given = {"name": f"m{create.count}", "scenario": "class", **fields}  # type: ignore[attr-defined]
+    return client.post("/v1/models", json=given)
+
+
+def refused(client: TestClient, names: dict[str, str], ask: str) -> list[str]:
+    """Names that no model can be made with, with what is said of them. ask: the field as JSON, with %s for the name."""
+    wrong = []
+    for name, place in names.items():
+        answer = create(client, **json.loads(ask % name))
+        if answer.status_code != 201:
+            wrong.append(f"{place}: {name}: {answer.json()['detail']}")
+    return wrong
+
+
+def test_bases_of_the_package(client: TestClient) -> None:
+    found = named(BASE)
+    assert {"resnet20-cifar100", "efficientnet-lite0"} <= found.keys()
+    assert refused(client, found, '{"base": "perennial/%s"}') == []
+
+
+def test_networks_of_timm(client: TestClient) -> None:
+    found = named(TIMM)
+    table = first_column("docs/reference/architectures.md", "## timm's, to begin with")
+    assert table == list(RECOMMENDED) and set(table) <= found.keys() | set(table)
+    found |= dict.fromkeys(table, "docs/reference/architectures.md")
+    assert len(found) >= len(RECOMMENDED)
+    assert refused(client, found, '{"architecture": "timm/%s"}') == []
+
+
+def test_architectures(client: TestClient) -> None:
+    known = {one["name"] for one in client.get("/v1/architectures").json()["items"]}
+    table = first_column("docs/reference/architectures.md", "# Architectures")
+    assert set(table) - {"perennial/resnet20-cifar100", "perennial/efficientnet-lite0"} >= {"mlp", "vit_b_16"}
+    found = {name: place for name, place in named(ARCHITECTURE).items() if not name.startswith("timm/")}
+    first = [name for name in table if "/" not in name]
+    assert {name: place for name, place in found.items() if name not in known} == {}
+    assert [name for name in first if name not in known] == []
+
+
+@pytest.mark.parametrize(("pattern", "where"), [(METHOD, "methods"), (PRESET, "presets")])
+def test_methods_and_presets(client: TestClient, pattern: re.Pattern[str], where: str) -> None:
+    answer = client.get("/v1/methods").json()
+    known = {one["name"] for one in answer["items"]} if where == "methods" else set(answer["presets"])
+    found = named(pattern)
+    assert found
+    assert {name: place for name, place in found.items() if name not in known} == {}
+
+
+def test_methods_of_the_tables(client: TestClient) -> None:
+    known = {one["name"] for one in client.get("/v1/methods").json()["items"]}
+    text = (ROOT / "README.md").read_text().partition("## Which method to take")[2]
+    rows = text.partition("|---")[2] or text.partition("| --- |")[2]
+    first = [row.split("|")[1] for row in rows.partition("\n\n")[0].split("\n")[1:] if row.startswith("|")]
+    names = {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
+    assert names and names <= known

@@ -1,0 +1,84 @@
+"""The table of warnings and advice: complete, as the code says it, and with a test for each that can be followed."""
+
+import ast
+import re
+
+import pytest
+
+from api.pages.words import for_people
+from core.steps import find_steps
+from perennial.words import by_commands
+from tools import advice_table
+from tools.advice_table import ENTRIES, ROOT, Entry, find_sources
+
+ASKING = [pytest.param(one, id=one.code) for one in ENTRIES if one.says]
+
+
+def test_it_is_what_the_entries_say() -> None:
+    assert advice_table.DOCUMENT.read_text() == advice_table.document(), "run: python -m tools.advice_table"
+
+
+def test_each_function_that_asks_or_warns_has_an_entry() -> None:
+    listed = {source for one in ENTRIES for source in one.sources}
+    assert find_sources() - listed == set(), "add an entry to tools/advice_table.py"
+    for source in listed:
+        file, _, name = source.partition(":")
+        assert f"def {name}(" in (ROOT / file).read_text(), source
+
+
+def test_codes_are_single() -> None:
+    codes = [one.code for one in ENTRIES]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("entry", ASKING)
+def test_each_place_is_told_what_it_can_do(entry: Entry) -> None:
+    assert not re.search(r"perennial [a-z]|-o [a-z_]+=", entry.says), "the API names requests"
+    typed, shown = by_commands(entry.says), for_people(entry.says)
+    assert not re.search(r"(GET|POST|PUT|PATCH|DELETE) /|\?[a-z_]+=", typed), typed
+    assert not re.search(r"/v1/|\?[a-z_]+=|-o [a-z]", shown), shown
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda one: one.code)
+def test_each_is_followed_by_a_test_or_says_why_not(entry: Entry) -> None:
+    file, _, name = entry.test.partition("::")
+    if not name:
+        assert entry.test.startswith("not followed: ") if entry.says else entry.test == advice_table.TELLS
+        return
+    tree = ast.parse((ROOT / file).read_text())
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_request_that_the_code_names_has_a_command() -> None:
+    """Names of the path, which the code fills in, are X here; a body that it fills in is left away."""
+    lost = []
+    for path in (path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))):
+        for text in said_in(path.read_text()):
+            for _, _, step in find_steps(text):
+                if step.as_command() is None and step.path != "/v1/models":
+                    lost.append(f"{path.relative_to(ROOT)}: {step}")
+    assert lost == []
+
+
+def said_in(source: str) -> list[str]:
+    """Strings of a module, no docstrings, with X for what is filled in."""
+    tree = ast.parse(source)
+    documents = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            found.append(
+                "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+            )
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in documents | inside
+        ):
+            found.append(node.value)
+    return found
