@@ -85,6 +85,10 @@ class Story:
     def has_task(self, model: str) -> bool:
         return self.count_tasks(model) > 0
 
+    def wait_for_tasks(self, model: str, number: int) -> None:
+        """Wait until a model has so many tasks."""
+        self.until(lambda: self.count_tasks(model) >= number)
+
     @contextmanager
     def idle(self) -> Iterator[None]:
         """No job begins in the block: the workers are away."""

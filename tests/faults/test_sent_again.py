@@ -161,7 +161,7 @@ def test_the_crontab_line_learns_each_night_once_while_the_service_restarts(
         fill(inbox, night)
         process = story.command(*command)
         if night % 3 == 1:
-            story.until(lambda night=night: story.count_tasks(sent.model) > night)
+            story.wait_for_tasks(sent.model, night + 1)
             process.kill()
             process.communicate()
             story.site.stop()

@@ -118,7 +118,11 @@ def watch_folder(
 
 @dataclass
 class Sent:
-    """A batch under way, as it was when sent. is_wait_reported: its missing base has been reported."""
+    """A batch that is under way, as it was when it was sent.
+
+    Attributes:
+        is_wait_reported: the command has said that the job waits for a base that cannot be fetched.
+    """
 
     batch: Found
     handle: JobHandle
@@ -206,7 +210,13 @@ class Watch:
             error = one.handle.ending(one.job)
             del self.sent[one.batch.path.name]
             self._settle(one.batch, error, one.job)
-        elif (lacking := lacks_base(one.job)) is not None and not one.is_wait_reported:
+        else:
+            self._report_wait(one)
+
+    def _report_wait(self, one: Sent) -> None:
+        """Say once that a job waits for a base that cannot be fetched."""
+        lacking = None if one.job is None else lacks_base(one.job)
+        if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
             self._tell(one.batch.path.name, "waits", by_commands(lacking))
 
@@ -231,7 +241,8 @@ class Watch:
             self._settle(batch, None, handle.job)
             return
         self._tell(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = Sent(batch, handle, handle.job)
+        self.sent[path.name] = sent = Sent(batch, handle, handle.job)
+        self._report_wait(sent)
 
     def _settle(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         try:
