@@ -1,9 +1,8 @@
-"""Decoding version 2, with which current models read images: a file becomes a square image.
+"""One image file in, one square image out: the way with the number 2, in which models of today read their images.
 
-Every download of a version with this decoding contains copies of these files, which the code in its
-README calls. So training, checks, predictions and downloads share one function. The files import
-only the standard library, Pillow, NumPy and pi-heif, and each other by relative imports. The bytes
-of downloads depend on them.
+Copies of these files lie in every download of a version that reads images in this way, and its README's code calls
+them: so training, checks, predictions and downloads share one function. They import the standard library, Pillow,
+NumPy and pi-heif alone, and each other by relative imports. The bytes of downloads rest on them.
 """
 
 from .square import MAX_PIXELS, Square, read_array, read_square

@@ -1,4 +1,4 @@
-"""Conversion of embedded colour profiles to sRGB, and of transparency to white."""
+"""Colours of an embedded profile turned to sRGB, and what is transparent laid over white."""
 
 import base64
 import io
@@ -9,9 +9,9 @@ from typing import Any
 from PIL import Image, ImageCms
 
 MAX_PROFILE_BYTES = 4 << 20
-"""Larger profiles are ignored as damaged; those of printing presses have up to 3 MB."""
+"""Larger profiles are left aside as damaged ones are; those of printing presses have up to 3 MB."""
 _SPACES = {"RGB ": "RGB", "GRAY": "L", "CMYK": "CMYK"}
-"""Colour space of a profile → mode of the images that it describes."""
+"""Colour space of a profile → the mode of images that it describes."""
 _NO_TRANSFORM = None
 DISPLAY_P3 = zlib.decompress(
     base64.b64decode(
@@ -21,20 +21,17 @@ DISPLAY_P3 = zlib.decompress(
         "lmROIQ=="
     )
 )
-"""A Display P3 profile (with sRGB's curve), for files that name its primaries by number."""
+"""A profile of Display P3 (its colorants and curve of sRGB), for files that name its primaries by a number."""
 
 
 class _Mismatch(Exception):
-    """A profile for other channels than the image has."""
+    """A profile is for other channels than the image has."""
 
 
 def to_srgb(image: Image.Image, profile: bytes | None) -> tuple[Image.Image, bool]:
-    """Convert an image of mode L, RGB, RGBA or CMYK to sRGB.
+    """An image of mode L, RGB, RGBA or CMYK in sRGB, as L, RGB or RGBA; and whether its profile had to be ignored.
 
-    A grey image stays grey. A profile that is damaged, or for other channels, is ignored.
-
-    Returns:
-        The image as L, RGB or RGBA, and whether its profile was ignored.
+    A grey image stays grey. A profile that is damaged, or for other channels, changes nothing.
     """
     ignored = False
     if profile:
@@ -46,7 +43,7 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> tuple[Image.Image, boo
 
 
 def over_white(image: Image.Image) -> Image.Image:
-    """Return an RGBA image over a white background, as RGB."""
+    """An RGBA image laid over white, as RGB."""
     white = Image.new("RGBA", image.size, (255, 255, 255, 255))
     return Image.alpha_composite(white, image).convert("RGB")
 
@@ -61,8 +58,7 @@ def _turned(image: Image.Image, profile: bytes) -> Image.Image:
         return colours
     if image.mode == "L" and space == "L":
         return _applied(transform, image).getchannel("R")
-    # An editor's RGB profile in a grey image: only its curve matters.
-    if image.mode == "L" and space == "RGB":
+    if image.mode == "L" and space == "RGB":  # an editor's own profile at a grey image: its curve counts
         return _applied(transform, image.convert("RGB")).convert("L")
     if image.mode != space:
         raise _Mismatch
@@ -79,10 +75,9 @@ def _applied(transform: Any, image: Image.Image) -> Image.Image:
 
 @lru_cache(8)
 def _transform(profile: bytes) -> tuple[str, Any]:
-    """Return the mode that a profile describes, and its transform to sRGB; None if it is sRGB.
+    """The mode that a profile describes, and how it is turned to sRGB: None where it is sRGB itself.
 
-    Raises:
-        PyCMSError: the profile is damaged; Pillow also raises other errors.
+    Raises PyCMSError and what Pillow raises of damaged profiles.
     """
     if len(profile) > MAX_PROFILE_BYTES:
         raise ValueError("a profile that long is none")
@@ -90,7 +85,7 @@ def _transform(profile: bytes) -> tuple[str, Any]:
     space = _SPACES.get(f"{opened.profile.xcolor_space:4}")
     if space is None:
         raise _Mismatch
-    transform = ImageCms.buildTransform(
+    made = ImageCms.buildTransform(
         opened,
         ImageCms.createProfile("sRGB"),
         space,
@@ -98,11 +93,11 @@ def _transform(profile: bytes) -> tuple[str, Any]:
         ImageCms.Intent.RELATIVE_COLORIMETRIC,
         ImageCms.Flags.BLACKPOINTCOMPENSATION,
     )
-    return space, _NO_TRANSFORM if space != "CMYK" and _is_srgb(transform, space) else transform
+    return space, _NO_TRANSFORM if space != "CMYK" and _is_srgb(made, space) else made
 
 
 def _is_srgb(transform: Any, space: str) -> bool:
-    """Return whether a transform changes no colour of a grid by more than rounding."""
+    """Return whether a transform moves no colour of a grid by more than rounding does."""
     if space == "L":
         grid = Image.frombytes("L", (256, 1), bytes(range(256)))
     else:
@@ -112,6 +107,4 @@ def _is_srgb(transform: Any, space: str) -> bool:
     turned = ImageCms.applyTransform(grid, transform)
     assert turned is not None
     before, after = grid.convert("RGB").tobytes(), turned.tobytes()
-    return all(
-        abs(value_before - value_after) <= 1 for value_before, value_after in zip(before, after, strict=True)
-    )
+    return all(abs(one - other) <= 1 for one, other in zip(before, after, strict=True))

@@ -9,14 +9,13 @@ from .unreadable import Unreadable
 _NO_MARGIN_UP_TO = 96
 """Images of at most this side are resized to S itself; larger ones get the usual 256/224 margin."""
 _ROUNDING = 1e-9
-"""Tolerance: dividing by a share such as 224/256 may miss a whole number by the last bit."""
+"""A share such as 224/256 times what it divides may miss the whole number by the last bit."""
 
 
 def shorter_side(size: int, crop: float | None) -> int:
-    """Return the pixels of the shorter side after resizing, before a crop of `size` pixels.
+    """Pixels of the shorter side after resizing, for a crop of `size` pixels that keeps the share `crop` of it.
 
-    `crop` is the share of the shorter side that the crop keeps. None means all of it up to 96
-    pixels, 224/256 above.
+    None: all of it up to 96 pixels, 224/256 above.
     """
     if crop is not None:
         return math.floor(size / crop + _ROUNDING)
@@ -24,14 +23,14 @@ def shorter_side(size: int, crop: float | None) -> int:
 
 
 def resample(interpolation: str | None) -> Image.Resampling:
-    """Return Pillow's filter for an interpolation: `bilinear` (or None), `bicubic` or `nearest`."""
+    """Pillow's name of an interpolation: `bilinear` (also None), `bicubic` or `nearest`."""
     return Image.Resampling[(interpolation or "bilinear").upper()]
 
 
 def centre(image: Image.Image, size: int, target: int, filter: Image.Resampling) -> Image.Image:
-    """Return the centre, size × size pixels, of the image resized to a shorter side of `target`.
+    """The centre, size × size pixels, of the image with its shorter side resized to `target` pixels.
 
-    An image of this size is returned unchanged. Raises Unreadable if the image has no pixels.
+    An image that has this size is returned as it is. Raises Unreadable: it has no pixels.
     """
     width, height = image.size
     if not width or not height:
@@ -44,7 +43,7 @@ def centre(image: Image.Image, size: int, target: int, filter: Image.Resampling)
     left, top = (new_width - size) // 2, (new_height - size) // 2
     if (new_width, new_height) == (width, height):
         return image.crop((left, top, left + size, top + size))
-    # Resize and crop in one step: a 1 × 10,000,000 image must not be enlarged first.
+    # Resize and crop in one: a 1 × 10,000,000 image must not be enlarged first.
     across, down = width / new_width, height / new_height
     right, bottom = min(width, (left + size) * across), min(height, (top + size) * down)
     return image.resize((size, size), filter, (left * across, top * down, right, bottom))

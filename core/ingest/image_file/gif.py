@@ -1,15 +1,14 @@
-"""Extraction of the first frame of a GIF before it is decoded.
+"""The first frame of a GIF, cut out before anything decodes it.
 
-Pillow walks a GIF block by block in Python, and would search for a second frame. With blocks of one
-byte, a file of the size limit would keep it busy for minutes. Here the walk is bounded, and
-everything after the first frame is dropped (GIF89a specification, 1990: blocks, sub-blocks,
-trailer).
+Pillow walks a GIF block by block in Python, and would look for a second frame: with blocks of one byte a file of
+the size limit would keep it busy for minutes. Here the walk is bounded, and what follows the first frame is left
+away (GIF89a specification, 1990: blocks, sub-blocks, trailer).
 """
 
 from .unreadable import Unreadable
 
 MAX_BLOCKS = 1 << 19
-"""Most sub-blocks that are walked; 50 million pixels of noise take 300,000 of them."""
+"""Sub-blocks that are walked: 50 million pixels of noise take 300,000 of them."""
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
 _SCREEN_BYTES, _IMAGE_BYTES = 13, 10
 
@@ -20,11 +19,10 @@ def is_gif(data: bytes) -> bool:
 
 
 def first_frame(data: bytes, max_pixels: int) -> tuple[bytes, bool]:
-    """Return the file up to the end of its first frame, and whether more frames follow.
+    """The file up to the end of its first frame, and whether more frames follow.
 
-    A truncated file, or one without a frame, is returned unchanged, and its decoder reports the
-    error. Raises Unreadable if the screen or the frame has more than `max_pixels`, or there are
-    more than MAX_BLOCKS blocks.
+    A file that is cut off or has no frame comes back as it is: its decoder says so. Raises Unreadable when the
+    screen or the frame has more than `max_pixels`, or there are more than MAX_BLOCKS blocks.
     """
     walk = _Walk(data)
     try:
@@ -32,13 +30,12 @@ def first_frame(data: bytes, max_pixels: int) -> tuple[bytes, bool]:
         if at is None:
             return data, False
         x, y, width, height = (int.from_bytes(data[i : i + 2], "little") for i in range(at + 1, at + 9, 2))
-        # The decoder enlarges the screen to fit the frame.
+        # The decoder makes the screen as large as the frame needs.
         width = max(x + width, int.from_bytes(data[6:8], "little"))
         height = max(y + height, int.from_bytes(data[8:10], "little"))
         if width * height > max_pixels:
             raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
-        # After the descriptor come an optional colour table, the width of the first code, and the
-        # pixels.
+        # Behind the descriptor: colours of its own, the width of the first code, and the pixels.
         end = walk.after(at + _IMAGE_BYTES + _colours(data[at + 9]) + 1)
         return data[:end] + bytes([_TRAILER]), walk.next_frame(end) is not None
     except IndexError:
@@ -46,14 +43,14 @@ def first_frame(data: bytes, max_pixels: int) -> tuple[bytes, bool]:
 
 
 class _Walk:
-    """A walk over the blocks of a GIF. Raises IndexError at the end of the data."""
+    """Steps over the blocks of a GIF; IndexError at its end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._blocks = 0
 
     def next_frame(self, at: int) -> int | None:
-        """Return the position of the next frame's descriptor, or None if there is none."""
+        """Return the position of the next frame's descriptor, or None when the file ends without one."""
         while at < len(self._data) and (kind := self._data[at]) != _TRAILER:
             if kind == _IMAGE:
                 return at
@@ -75,5 +72,5 @@ class _Walk:
 
 
 def _colours(flags: int) -> int:
-    """Return the bytes of the colour table that these flags announce."""
+    """Bytes of the table of colours that these flags announce."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0

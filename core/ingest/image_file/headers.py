@@ -1,18 +1,17 @@
-"""Check whether an image file can be read, by its first bytes and directory, without decoding."""
+"""Check by an image file's first bytes and directory whether it can be read; nothing is decoded here."""
 
 from . import jpeg, kinds, tiff
 from .unreadable import Unreadable
 
 JPEG_TIMES = 4
-"""A JPEG may have this many times the usual pixels, because it is decoded at a reduced size."""
+"""A JPEG may have so many times as many pixels as others: it is decoded at a reduced size."""
 _MAX_BOXES_BYTES = 1 << 20
 
 
 def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
-    """Raise Unreadable for a file of an unsupported kind, or with too many pixels.
+    """Raise Unreadable where a file is of a kind that is not read, or has too many pixels.
 
-    `is_whole` says whether `data` is the whole file. The first 4 KB show the kind, and the size for
-    most kinds.
+    is_whole: whether `data` is all of the file; of its first 4 KB the kind shows, and of most kinds the size.
     """
     kind = kinds.kind_of(data)
     if kind == kinds.TIFF:
@@ -50,7 +49,7 @@ def _little(data: bytes, at: int, count: int) -> tuple[int, int]:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """Return the size in a WebP's header, or None."""
+    """By its extended header; other files have at most 16,383 pixels a side, which their own header bounds."""
     if data[12:16] == b"VP8X":
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
     if data[12:16] == b"VP8 ":
@@ -63,7 +62,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 
 def _boxed(data: bytes) -> tuple[int, int] | None:
-    """Return the largest size in the boxes: for an image composed of tiles, its own size."""
+    """The largest of the sizes that are named: of an image that is put together of tiles, its own."""
     sizes, at = [], 0
     while (at := data.find(b"ispe", at)) >= 0:
         sizes.append(_big(data, at + 8, 4))

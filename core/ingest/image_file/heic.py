@@ -1,8 +1,7 @@
-"""HEIC decoding by pi-heif, and settings for HEIC and AVIF: decoding with one thread.
+"""HEIC by pi-heif, and what both HEIC and AVIF need: decoding with one thread.
 
-Each thread uses address space and CPU time of the decoder's allowance. libheif rotates and mirrors
-the image as the file says (`irot`, `imir`). Its EXIF orientation, which repeats the same, is
-therefore ignored.
+Each thread takes address space and CPU time of the decoder's allowance. libheif turns and mirrors the image as the file
+says (`irot`, `imir`), so its EXIF orientation is left aside: it says the same once more.
 """
 
 import io
@@ -25,7 +24,7 @@ _PREMULTIPLIED = {"RGBa": "RGBA"}
 
 @cache
 def load_library() -> Any:
-    """Return pi-heif, set to one thread and to the main image; None if it is not installed."""
+    """pi-heif, set to one thread and to the main image alone; None where it is not installed, as beside a download."""
     try:
         import pi_heif
     except ImportError:
@@ -37,41 +36,38 @@ def load_library() -> Any:
 
 
 def open_heic(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
-    """Return the main image of a HEIC file, upright, and whether the file has more images.
+    """The main image of a HEIC file, upright, and whether the file has more of them.
 
-    Raises Unreadable, and libheif's errors for damaged files.
+    Raises Unreadable, and what libheif raises of damaged files.
     """
     library = load_library()
     if library is None:
         raise Unreadable(HEIC_REASON)
     opened = library.open_heif(io.BytesIO(data), convert_hdr_to_8bit=True, remove_stride=False)
-    primary = opened[opened.primary_index]
-    width, height = primary.size
+    found = opened[opened.primary_index]
+    width, height = found.size
     if width * height > max_pixels:
         raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
-    pixels = primary.data
-    if primary.size[0] * primary.size[1] > max_pixels or primary.mode not in (*_MODES, *_PREMULTIPLIED):
-        raise Unreadable(f"a HEIC image of the mode {primary.mode}; save it as JPEG or PNG")
-    # Copy the pixels, because the library frees its own buffer.
-    image = Image.frombytes(primary.mode, primary.size, pixels, "raw", primary.mode, primary.stride)
-    if primary.mode in _PREMULTIPLIED:
-        image = image.convert(_PREMULTIPLIED[primary.mode])
-    if "icc_profile" in primary.info:
-        image.info["icc_profile"] = primary.info["icc_profile"]
+    pixels = found.data
+    if found.size[0] * found.size[1] > max_pixels or found.mode not in (*_MODES, *_PREMULTIPLIED):
+        raise Unreadable(f"a HEIC image of the mode {found.mode}; save it as JPEG or PNG")
+    # A copy: the library frees its own.
+    image = Image.frombytes(found.mode, found.size, pixels, "raw", found.mode, found.stride)
+    if found.mode in _PREMULTIPLIED:
+        image = image.convert(_PREMULTIPLIED[found.mode])
+    if "icc_profile" in found.info:
+        image.info["icc_profile"] = found.info["icc_profile"]
     return image, len(opened) > 1
 
 
 def named_profile(data: bytes) -> bytes | None:
-    """Return the profile of a HEIC or AVIF whose colours are given by numbers (ITU-T H.273).
-
-    The result is None for all but Display P3.
-    """
+    """The profile of a HEIC or AVIF whose colours are told by numbers (ITU-T H.273), None for all but Display P3."""
     at = data.find(b"colrnclx", 0, _MAX_BOXES_BYTES) + 8
     primaries, transfer = (int.from_bytes(data[at + i : at + i + 2]) for i in (0, 2))
     return DISPLAY_P3 if at >= 8 and primaries == _P3_PRIMARIES and transfer in _SRGB_CURVES else None
 
 
 def require_avif() -> None:
-    """Raise Unreadable if this Pillow was built without AVIF."""
+    """Raise Unreadable where this Pillow was built without AVIF."""
     if not AvifImagePlugin.SUPPORTED:
         raise Unreadable(AVIF_REASON)

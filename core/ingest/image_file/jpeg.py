@@ -1,25 +1,18 @@
-"""Parser of a JPEG's markers before decoding, and repair of a missing end marker.
-
-The format is ITU-T T.81, annex B.
-"""
+"""Read the markers of a JPEG before it is decoded, and handle a missing end mark (ITU-T T.81, annex B)."""
 
 from dataclasses import dataclass, field
 
 from .unreadable import Unreadable
 
 MAX_SCANS = 100
-"""Most scans of a JPEG: each passes over the whole image, and takes only about 33 bytes.
-
-libtiff has the same limit for JPEGs inside TIFFs. Progressive files have about ten scans.
-"""
+"""Scans of a JPEG (libtiff's own bound for those it holds): each passes over the whole image, and some 33 bytes
+are one. Progressive files have about ten."""
 MAX_COEFFICIENT_BYTES = 600 << 20
-"""Most bytes of coefficients of a file in several scans, such as a progressive one.
-
-The decoder holds them all: this is 200 megapixels with colours at half the resolution (4:2:0).
-"""
+"""Of a file in several scans, such as a progressive one, which its decoder holds whole: 200 megapixels with colours
+at half the resolution (4:2:0)."""
 END = b"\xff\xd9"
 _MAX_HEADER_STEPS, _MAX_STEPS = 1 << 14, 1 << 21
-"""Bytes 0xFF that are examined up to the first scan, and in the whole file."""
+"""Bytes 0xFF that are looked at up to the first scan, and in the whole file."""
 _START_OF_SCAN, _RESTARTS = 0xDA, 0xDD
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -28,12 +21,12 @@ _LOSSLESS = 0xC3
 _DECODED = frozenset((0xC0, 0xC1, 0xC2, _LOSSLESS, 0xC9, 0xCA))
 _JPEG_LS = 0xF7
 _NOISE = (b"\xb6\xdb\x6d\xa9\x52\xca\x35\x9e" * 32, b"\x49\x24\x92\x56\xad\x35\xca\x61" * 32)
-"""Two endings with nothing in common, neither with each other nor with a decoder's zeros."""
+"""Two ends that have nothing in common, neither with each other nor with the zeros that a decoder puts there."""
 
 
 @dataclass
 class _Scan:
-    """A scan: its components, and the bits above `low` of the coefficients `first` to `last`."""
+    """Contents of a scan: its components, and of each coefficient from `first` to `last` the bits above `low`."""
 
     components: tuple[int, ...]
     first: int
@@ -45,9 +38,8 @@ class _Scan:
 class Frame:
     """Properties of a JPEG that its markers state.
 
-    `bits` are the bits of a value. `marker` is that of the frame, which determines the coding.
-    `parts` maps a component's id to the blocks across and down per unit. `scans` are those whose
-    headers were found, and `end` is the position after the last scan's header.
+    bits: of a value; marker: of the frame, which says how it is coded; parts: id → blocks across and down that are
+    coded of each unit, per component; scans: those whose headers were found; end: where the last scan's header ends.
     """
 
     marker: int
@@ -61,14 +53,14 @@ class Frame:
 
     @property
     def coefficient_bytes(self) -> int:
-        """Bytes that a decoder holds for a file in several scans."""
+        """Bytes that a decoder holds of a file in several scans."""
         wide, high = (max(part[i] for part in self.parts.values()) for i in (0, 1))
         units = -(-self.width // (8 * wide)) * -(-self.height // (8 * high))
         return sum(2 * 64 * units * a * b for a, b in self.parts.values())
 
     @property
     def is_whole(self) -> bool:
-        """True if the scans provide every bit of every coefficient."""
+        """True where the scans bring every bit of every coefficient."""
         if self.marker not in _PROGRESSIVE:
             return {c for scan in self.scans for c in scan.components} == set(self.parts)
         low: dict[tuple[int, int], int] = {}
@@ -80,14 +72,13 @@ class Frame:
 def check(data: bytes) -> bool:
     """Return whether a JPEG can be decoded at a reduced size.
 
-    Raises Unreadable if this kind of JPEG is not supported, or takes far more memory or time than
-    its pixels justify.
+    Raises Unreadable: it is a kind of JPEG that is not decoded here, or takes far more than its pixels excuse.
     """
     if data.count(b"\xff\xda") > MAX_SCANS:
         raise Unreadable(f"more than {MAX_SCANS} scans")
     frame = frame_of(data)
     if frame is None:
-        return True  # the decoder reports the reason
+        return True  # its decoder says why
     if frame.marker in (_JPEG_LS, 0xC7, 0xCB, 0xCF):
         raise Unreadable("a lossless JPEG of a kind that is not read; save it as PNG or as a usual JPEG")
     if frame.marker not in _DECODED:
@@ -105,7 +96,7 @@ def check(data: bytes) -> bool:
 
 
 def frame_of(data: bytes, *, every_scan: bool = False) -> Frame | None:
-    """Parse the markers up to the first scan, or of every scan; return None if invalid."""
+    """Read the markers up to the first scan, or those of every scan; None where they make no sense."""
     at, frame, restarts, steps = 2, None, False, 0
     most = _MAX_STEPS if every_scan else _MAX_HEADER_STEPS
     while (at := data.find(b"\xff", at)) >= 0 and at + 4 <= len(data) and steps < most:
@@ -137,18 +128,16 @@ def frame_of(data: bytes, *, every_scan: bool = False) -> Frame | None:
 
 
 def ended(data: bytes) -> tuple[bytes, ...]:
-    """Return copies of a file without end marker, with one; () if it has one or lacks coefficients.
+    """A file without its end mark, with one; nothing where it has one, or lacks coefficients as well.
 
-    The second and later copies have noise before the marker. If all copies give the same pixels,
-    none of the pixels is missing.
+    The further files have noise before the mark: where all give the same pixels, none of them is missing.
     """
     frame = frame_of(data, every_scan=True)
     if frame is None or not frame.end or data.find(END, frame.end) >= 0 or not frame.is_whole:
         return ()
     whole = data.removesuffix(b"\xff")
     ends = [b"", *_NOISE]
-    # After a restart interval, a decoder skips the bytes before the next marker.
-    if frame.has_restarts:
+    if frame.has_restarts:  # after a restart interval a decoder passes over what stands before the next mark
         ends += [b"".join(bytes((0xFF, 0xD0 + i % 8)) + noise for i in range(16)) for noise in _NOISE]
     return tuple(whole + end + END for end in ends)
 
@@ -164,7 +153,7 @@ def _frame(marker: int, body: bytes) -> Frame | None:
 
 
 def _scan(frame: Frame, body: bytes) -> bool:
-    """Add a scan to its frame; return False if its header is invalid."""
+    """Add a scan to its frame; False where its header makes no sense."""
     if not body or len(body) < 4 + 2 * body[0]:
         return False
     components = tuple(body[1 + 2 * i] for i in range(body[0]))

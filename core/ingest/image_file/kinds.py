@@ -1,12 +1,12 @@
-"""Detection of a file's kind by its first bytes: a supported image, or a known other format.
+"""Tell a file's kind by its first bytes: an image that is read here, or something else by its name.
 
-Nothing is decoded, so this is safe in every process.
+Nothing is decoded, so this is safe wherever the bytes are.
 """
 
 from .unreadable import FORMATS, Unreadable
 
 HEAD_BYTES = 4096
-"""Number of first bytes that suffice to detect a file's kind."""
+"""First bytes that suffice to tell what a file is."""
 PNG, JPEG, WEBP, BMP, TIFF, GIF, AVIF, HEIC = "PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "HEIC"
 _MAX_TYPE_BYTES = 256
 _IMAGES = (
@@ -15,7 +15,7 @@ _IMAGES = (
     (b"BM", BMP),
     (b"II*\0", TIFF),
     (b"MM\0*", TIFF),
-    (b"II\0*", TIFF),  # from programs that confuse the byte order
+    (b"II\0*", TIFF),  # written by programs that confuse the order
     (b"MM*\0", TIFF),
     (b"II+\0", TIFF),
     (b"MM\0+", TIFF),
@@ -66,9 +66,9 @@ _RIFF = {b"AVI ": _FILM, b"WAVE": "a sound"}
 
 
 def kind_of(data: bytes) -> str:
-    """Return one of the constants above, from the first HEAD_BYTES of a file.
+    """One of the constants above, by the first HEAD_BYTES of a file.
 
-    Raises Unreadable if it is not a supported image, with its format's name if that is known.
+    Raises Unreadable: it is no image that is read here; with its name where that is known.
     """
     if not data:
         raise Unreadable("the file is empty")
@@ -81,14 +81,14 @@ def kind_of(data: bytes) -> str:
         raise _other(_RIFF.get(data[8:12]))
     if data[4:8] == b"ftyp":
         return _boxed(data)
-    for begin, description in _OTHERS:
+    for begin, what in _OTHERS:
         if data.startswith(begin):
-            raise _other(description)
+            raise _other(what)
     raise _other(_text(data))
 
 
 def _boxed(data: bytes) -> str:
-    """Return the kind by the brands in the first box of an ISO base media file."""
+    """By the brands that the first box of an ISO base media file names."""
     end = min(int.from_bytes(data[:4]), _MAX_TYPE_BYTES)
     brands = {data[8:12], *(data[at : at + 4] for at in range(16, end - 3, 4))}
     if brands & _AVIF_BRANDS:

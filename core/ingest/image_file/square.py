@@ -1,7 +1,4 @@
-"""Conversion of one image file to one square image.
-
-The file is opened by its kind, turned upright, resized, cropped, and converted to sRGB over white.
-"""
+"""One image file to one square image: opened by its kind, turned upright, resized and cropped, in sRGB, over white."""
 
 import io
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,12 +24,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_PIXELS = 50_000_000
-"""Most pixels of an image that is decoded whole."""
+"""Of an image that is decoded whole."""
 MAX_RLE_BYTES = 8 << 20
-"""Most bytes of a run-length encoded BMP.
-
-Pillow unpacks it in Python, which takes a second for these.
-"""
+"""Bytes of a BMP in run-length encoding, which Pillow unpacks in Python: a second for so many."""
 _PLUGINS = (AvifImagePlugin, BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin,
             WebPImagePlugin)  # fmt: skip
 _BAND_ROWS_PIXELS = 1 << 22
@@ -51,9 +45,8 @@ _TRANSPOSE = {
 class Square(NamedTuple):
     """A decoded image of mode L or RGB.
 
-    `has_frames` is true if its file has more frames; this is the first. `longer_side` is that of
-    the file's image in pixels. `ignored_profile` is true if its colour profile is damaged or for
-    other channels.
+    has_frames: its file has more, of which this is the first; longer_side: pixels, of the file's image;
+    ignored_profile: it has a colour profile that is damaged or for other channels.
     """
 
     image: Image.Image
@@ -77,10 +70,7 @@ def read_array(
     crop: float | None = None,
     interpolation: str | None = None,
 ) -> "npt.NDArray[np.uint8]":
-    """Read an image file as uint8 [size, size, channels], channels 1 (grey) or 3 (RGB).
-
-    Raises Unreadable; see `read_square` for the arguments.
-    """
+    """Read an image file as uint8 [size, size, channels], channels 1 (grey) or 3 (RGB). Raises Unreadable."""
     import numpy as np
 
     image = read_square(data, size, channels, crop, interpolation).image
@@ -97,33 +87,32 @@ def read_square(
     *,
     profiles: bool = True,
 ) -> Square:
-    """Read an image file as an image of size × size pixels.
+    """Read an image file as one of size × size pixels.
 
-    `crop` is the share of the shorter side that the centre crop keeps, in (0, 1]; None means all of
-    it up to 96 pixels, 224/256 above. `interpolation` is `bilinear` (also None), `bicubic` or
-    `nearest`. `max_pixels` limits an image that is decoded whole; a JPEG may have four times as
-    many. `profiles` converts colours to sRGB by an embedded profile.
+    crop: share of the shorter side that the centre crop keeps, in (0, 1]; None: all of it up to 96 pixels, 224/256
+    above; interpolation: `bilinear` (also None), `bicubic` or `nearest`; max_pixels: of an image that is decoded
+    whole, a JPEG may have four times as many; profiles: whether colours are turned to sRGB by an embedded profile.
 
-    Raises Unreadable if the file is not a supported image, is damaged, or has too many pixels.
+    Raises Unreadable: the file is no such image, is damaged, or has too many pixels.
     """
     mode, target = "RGB" if channels == 3 else "L", geometry.shorter_side(size, crop)
     try:
-        opened = _open(data, 2 * target, max_pixels)
-        image = opened.image if opened.turn is None else opened.image.transpose(opened.turn)
+        found = _open(data, 2 * target, max_pixels)
+        image = found.image if found.turn is None else found.image.transpose(found.turn)
         image = _plain(image)
         image = geometry.centre(image, size, target, geometry.resample(interpolation))
-        image, ignored = colour.to_srgb(image, opened.profile if profiles else None)
+        image, ignored = colour.to_srgb(image, found.profile if profiles else None)
         if image.mode == "RGBA":
             image = colour.over_white(image)
         image = image if image.mode == mode else image.convert(mode)
-        return Square(image, opened.has_frames, opened.longer_side, ignored)
+        return Square(image, found.has_frames, found.longer_side, ignored)
     except Unreadable:
         raise
     except MemoryError as error:
         raise Unreadable("decoding takes too much memory") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise Unreadable(f"more than {max_pixels} pixels") from error
-    except Exception as error:  # decoders of damaged files raise nearly every type of error
+    except Exception as error:  # decoders of damaged files raise nearly every type there is
         raise Unreadable(CUT) from error
 
 
@@ -163,10 +152,7 @@ def _open(data: bytes, wanted: int, max_pixels: int) -> _Opened:
 
 
 def _open_jpeg(data: bytes, wanted: int, max_pixels: int) -> _Opened:
-    """Open a JPEG at a half, a quarter or an eighth of its size, if that still has enough pixels.
-
-    The reduced size is at least `wanted` pixels on each side.
-    """
+    """At a half, a quarter or an eighth of its size where that has twice the pixels that are wanted."""
     is_reducible = jpeg.check(data)
     image = _by_pillow(data, "JPEG")
     check_pixels(image, JPEG_TIMES * max_pixels)
@@ -182,29 +168,28 @@ def _open_jpeg(data: bytes, wanted: int, max_pixels: int) -> _Opened:
 
 
 def _without_end(data: bytes, wanted: int) -> Image.Image:
-    """Return a JPEG that lacks nothing but its end marker; otherwise raise Unreadable."""
-    repaired: Image.Image | None = None
-    for candidate in jpeg.ended(data):
-        image = _by_pillow(candidate, "JPEG")
+    """A JPEG that lacks nothing but its end mark. Raises Unreadable."""
+    found: Image.Image | None = None
+    for one in jpeg.ended(data):
+        image = _by_pillow(one, "JPEG")
         image.draft(None, (wanted, wanted))
         image.load()
-        if repaired is not None and image.tobytes() != repaired.tobytes():
+        if found is not None and image.tobytes() != found.tobytes():
             raise Unreadable(CUT)
-        repaired = repaired or image
-    if repaired is None:
+        found = found or image
+    if found is None:
         raise Unreadable(CUT)
-    return repaired
+    return found
 
 
 def _by_pillow(data: bytes, kind: str) -> Image.Image:
-    """Open a file that begins like its kind. A file that cannot be opened is damaged."""
+    """Open a file that begins as its kind does: what cannot be opened then is damaged."""
     if kind == kinds.PNG:
-        # Image.open would find the same plugin after a search that takes a fifth of the time of a
-        # 32-pixel image.
+        # What Image.open would find, without its search: a fifth of the time of a 32-pixel image.
         return PngImagePlugin.PngImageFile(io.BytesIO(data))
     bound = Image.MAX_IMAGE_PIXELS
     try:
-        Image.MAX_IMAGE_PIXELS = None  # pixels are counted by check_pixels, before any is decoded
+        Image.MAX_IMAGE_PIXELS = None  # pixels are counted here, before any is decoded
         return Image.open(io.BytesIO(data), formats=(kind,))
     except UnidentifiedImageError as error:
         raise Unreadable(CUT) from error
@@ -213,16 +198,15 @@ def _by_pillow(data: bytes, kind: str) -> Image.Image:
 
 
 def check_pixels(image: Image.Image, max_pixels: int) -> None:
-    """Raise Unreadable if an image has more pixels than allowed."""
+    """Raise Unreadable where an image has more pixels."""
     width, height = image.size
     if width * height > max_pixels:
         raise Unreadable(f"{width}×{height} pixels, more than {max_pixels}")
 
 
 def turn_of(image: Image.Image) -> Image.Transpose | None:
-    """Return the transposition that makes the image upright, or None."""
+    """Return the turn that makes the image upright, if any; most PNG have no EXIF at all."""
     info = image.info
-    # Shortcut: most PNGs have no EXIF at all.
     if "exif" not in info and "Raw profile type exif" not in info and "xmp" not in info:
         return None
     try:
@@ -232,7 +216,7 @@ def turn_of(image: Image.Image) -> Image.Transpose | None:
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """Return the image in mode L, RGB, CMYK or, if it has transparency, RGBA."""
+    """The image in mode L, RGB, CMYK or, where it is transparent, RGBA."""
     if image.mode.startswith("I;16"):
         return _in_8_bits(image)
     if image.has_transparency_data:
@@ -245,19 +229,19 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _in_8_bits(image: Image.Image) -> Image.Image:
-    """Return a 16-bit grey image in 8 bits, with alpha if its file has a transparent value."""
+    """A 16-bit grey image scaled to 8 bits, and the grey value that its file calls transparent, if any."""
     import numpy as np
 
-    grey = Image.new("L", image.size)
+    made = Image.new("L", image.size)
     clear = image.info.get("transparency")
     alpha = Image.new("L", image.size) if isinstance(clear, int) else None
     step = max(1, _BAND_ROWS_PIXELS // image.width)
     for top in range(0, image.height, step):
         band = np.asarray(image.crop((0, top, image.width, min(top + step, image.height))))
         scaled = ((band.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
-        grey.paste(Image.fromarray(scaled), (0, top))
+        made.paste(Image.fromarray(scaled), (0, top))
         if alpha is not None:
             alpha.paste(Image.fromarray(np.where(band == clear, 0, 255).astype(np.uint8)), (0, top))
     if alpha is None:
-        return grey
-    return Image.merge("RGBA", (grey, grey, grey, alpha))
+        return made
+    return Image.merge("RGBA", (made, made, made, alpha))

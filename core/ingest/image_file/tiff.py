@@ -1,9 +1,8 @@
-"""Reader of the first page of a TIFF (TIFF 6.0, its technical notes, and BigTIFF), in 8 bits.
+"""The first page of a TIFF (TIFF 6.0, its technical notes, and BigTIFF), in 8 bits.
 
-Pillow supports a fixed list of sample formats and reads some others wrongly, so pixels are
-assembled here. Packings of bytes (LZW, deflate, packbits, LZMA, Zstandard) are unpacked by Pillow's
-libtiff, disguised as a grey image of one byte a pixel. The samples are made from these bytes.
-Packings of pixels (JPEG, CCITT) are left to Pillow entirely.
+Pillow knows a list of sample formats and reads some others wrongly, so pixels are put together here: whatever packs
+bytes (LZW, deflate, packbits, LZMA, Zstandard) is unpacked by Pillow's libtiff under the guise of a grey image of one
+byte a pixel, and samples are made of these bytes. What packs pixels (JPEG, CCITT) is Pillow's altogether.
 """
 
 import io
@@ -27,16 +26,13 @@ if TYPE_CHECKING:
     Samples = npt.NDArray[Any]
 
 _BAND_BYTES = 4 << 20
-"""Unpacked bytes that are processed at once, if strips and tiles are smaller."""
+"""Unpacked bytes that are worked on at once, where strips and tiles are smaller."""
 _MAX_VALUES = 1 << 20
-"""Most values of a tag, such as the offsets of strips.
-
-This many are tiles of 16 × 16 pixels in four planes of 50 megapixels.
-"""
+"""Of a tag, such as the places of strips: so many are tiles of 16 × 16 pixels in four planes of 50 megapixels."""
 _MAX_ENTRIES = 1 << 12
-"""Most tags of a page; honest ones have some dozens."""
+"""Tags of a page; honest ones have some dozens."""
 _BYTES_PER_PIXEL = 8
-"""Bytes per pixel for the limit of unpacked bytes: 16 bits × 4 channels."""
+"""Of the bound of unpacked bytes: 16 bits × 4 channels."""
 _SIZES = {
     1: 1,
     2: 1,
@@ -115,11 +111,7 @@ _LONG = 4
 
 @dataclass(frozen=True)
 class Page:
-    """A decoded page.
-
-    `image` has the mode L, LA, RGB, RGBA, CMYK or `1`. `orientation` is that of its tag, or 1 if
-    the image is upright already.
-    """
+    """image: of mode L, LA, RGB, RGBA, CMYK or `1`; orientation: as its tag says, 1 where it is upright already."""
 
     image: Image.Image
     has_more: bool
@@ -131,8 +123,7 @@ class Page:
 def open_tiff(data: bytes, max_pixels: int) -> Page:
     """Read the first page.
 
-    Raises Unreadable if its format is not supported (the message names it), it has too many pixels,
-    or it is damaged.
+    Raises Unreadable: the kind is not read here, with its name; there are too many pixels; or it is damaged.
     """
     directory = _checked(data, max_pixels)
     if directory.one(Tag.PACKING, _STORED) in _BY_PILLOW:
@@ -145,9 +136,9 @@ def open_tiff(data: bytes, max_pixels: int) -> Page:
 
 
 def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
-    """Raise Unreadable if the tags of the first page make `open_tiff` fail; nothing is decoded.
+    """Raise Unreadable where `open_tiff` would by the tags of the first page alone; nothing is decoded.
 
-    If `is_whole` is False, `data` is the beginning of a file, and missing bytes are not an error.
+    is_whole: False where `data` is the beginning of a file: what lies behind it says nothing.
     """
     try:
         directory = _checked(data, max_pixels)
@@ -162,7 +153,7 @@ def check(data: bytes, max_pixels: int, *, is_whole: bool = True) -> None:
 
 
 def _checked(data: bytes, max_pixels: int) -> "_Directory":
-    """Return the tags of a page of a supported format."""
+    """The tags of a page whose kind may be read."""
     directory = _Directory(data)
     if directory.is_raw:
         raise Unreadable(f"{RAW.partition('; ')[0]}, not a {FORMATS} image; export it as JPEG")
@@ -192,7 +183,7 @@ def _by_pillow(data: bytes, directory: "_Directory", max_pixels: int) -> Page:
         raise Unreadable(f"{size[0]}×{size[1]} pixels, more than {max_pixels}")
     if image.mode not in ("1", "L", "P", "LA", "RGB", "RGBA", "RGBX", "CMYK"):
         raise _kind(f"of the mode {image.mode}")
-    image.load()  # the plugin also turns the image upright
+    image.load()  # turned upright by its plugin
     profile = image.info.get("icc_profile")
     if image.mode in ("P", "RGBX"):
         image = image.convert("RGB")
@@ -215,7 +206,7 @@ class _Directory:
 
     @property
     def is_raw(self) -> bool:
-        """True if the file has the raw data of a camera's sensor."""
+        """True where the file holds what the sensor of a camera saw."""
         if Tag.DNG in self._tags or Tag.CFA_PATTERN in self._tags or self._data[8:10] == b"CR":
             return True
         if self.one(Tag.PHOTOMETRIC, 1) in _OF_SENSORS:
@@ -231,7 +222,7 @@ class _Directory:
         return False
 
     def values(self, tag: int) -> list[int]:
-        """Return the tag's integers; empty if it is missing or of another type."""
+        """Its whole numbers; none where it is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
         code = _CODES.get(kind)
         if code is None or not count:
@@ -241,18 +232,18 @@ class _Directory:
         return list(struct.unpack_from(f"{self.order}{count}{code}", self._data, at))
 
     def one(self, tag: int, default: int) -> int:
-        """Return the tag's first integer, or the default."""
-        numbers = self.values(tag)
-        return numbers[0] if numbers else default
+        """Its first number."""
+        found = self.values(tag)
+        return found[0] if found else default
 
     def bytes(self, tag: int) -> bytes | None:
-        """Return the tag's bytes, or None if it is missing or truncated."""
+        """Its bytes; None where it is missing or cut off."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
-        content = self._data[at : at + count]
-        return content if count and kind in (1, 7) and len(content) == count else None
+        found = self._data[at : at + count]
+        return found if count and kind in (1, 7) and len(found) == count else None
 
     def _read(self, at: int) -> tuple[dict[int, tuple[int, int, int]], int]:
-        """Return tag → (type, number of values, position), and the position of the next page."""
+        """Tag → type, number of values, and where they are; and where the next page begins."""
         head, step, value = ("Q", 20, 8) if self._big else ("H", 12, 4)
         count = self._unpack(head, at)
         if count > _MAX_ENTRIES:
@@ -262,11 +253,10 @@ class _Directory:
         for _ in range(count):
             tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
             number = self._unpack("Q" if self._big else "I", at + 4)
-            position = at + step - value
-            is_inline = number * _SIZES.get(kind, 1) <= value
+            here = at + step - value
+            inside = number * _SIZES.get(kind, 1) <= value
             tags.setdefault(
-                tag,
-                (kind, number, position if is_inline else self._unpack("Q" if self._big else "I", position)),
+                tag, (kind, number, here if inside else self._unpack("Q" if self._big else "I", here))
             )
             at += step
         try:
@@ -280,7 +270,7 @@ class _Directory:
 
 
 class _Pixels:
-    """Assembly of the pixels of a page, band by band."""
+    """Puts the pixels of a page together, band by band."""
 
     def __init__(self, data: bytes, directory: _Directory, max_pixels: int) -> None:
         self._data, self._order = data, directory.order
@@ -333,7 +323,7 @@ class _Pixels:
             raise _kind(f"with the predictor {self._predictor}")
 
     def _lay_out(self, directory: _Directory, max_pixels: int) -> None:
-        """Find the strips or tiles; both are handled as chunks of `_wide` × `_high` pixels."""
+        """Find strips or tiles; all are chunks of `_wide` × `_high` pixels here."""
         is_tiled = bool(directory.values(Tag.TILE_OFFSETS)) or bool(directory.values(Tag.TILE_WIDTH))
         if is_tiled:
             self._wide, self._high = directory.one(Tag.TILE_WIDTH, 0), directory.one(Tag.TILE_HEIGHT, 0)
@@ -361,7 +351,7 @@ class _Pixels:
             self._cut_strips()
 
     def _cut_strips(self) -> None:
-        """Read a strip that is the whole image in pieces, which is possible if it is not packed."""
+        """Read a strip that is the whole image in pieces: what is not packed can be."""
         self._high = min(self._height, max(1, _BAND_BYTES // self._row_bytes))
         self._down = -(-self._height // self._high)
         step = self._high * self._row_bytes
@@ -369,28 +359,28 @@ class _Pixels:
         self._counts = [step] * len(self._offsets)
 
     def image(self) -> Image.Image:
-        """Return the page in 8 bits."""
+        """The page in 8 bits."""
         import numpy as np
 
         channels = _CHANNELS[self._photometric]
         alpha = self._alpha(channels)
-        used_channels = channels + (alpha is not None)
-        out_channels = used_channels + 2 if self._photometric == _PALETTE else used_channels
+        taken = channels + (alpha is not None)
+        out_channels = taken + 2 if self._photometric == _PALETTE else taken
         out = np.empty((self._height, self._width, out_channels), np.uint8)
         low, high = np.inf, -np.inf
         for first, rows, samples in self._bands():
             if self._format == _FLOAT:
-                values = samples[..., :used_channels]
+                values = samples[..., :taken]
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
-                if not (low >= 0 and high <= 1):  # also true for NaN
+                if not (low >= 0 and high <= 1):  # also where one is no number
                     raise _kind(
                         f"of floats from {low:g} to {high:g}, and only those from 0 to 1 have a meaning"
                     )
-            out[first : first + rows] = self._in_8_bits(samples[..., :used_channels])
+            out[first : first + rows] = self._in_8_bits(samples[..., :taken])
         return self._as_image(out, alpha)
 
     def _alpha(self, channels: int) -> int | None:
-        """Return 1 if colours are premultiplied by alpha, 2 if they are not, None without alpha."""
+        """1 where colours were multiplied by alpha already, 2 where not, None without alpha."""
         if self._samples <= channels or self._photometric in (_CMYK, _YCBCR, _PALETTE):
             return None
         if not self._has_extra_tag:
@@ -402,7 +392,7 @@ class _Pixels:
 
         if self._photometric == _PALETTE:
             table = np.array(self._palette[: 3 << self._bits], np.uint32).reshape(3, -1).T
-            shift = 0 if table.max() < 256 else 8  # some writers store 8-bit values
+            shift = 0 if table.max() < 256 else 8  # some writers have 8 bits in it
             colours: Bytes = (table >> np.uint32(shift)).astype(np.uint8)[samples[..., 0]]
             return np.concatenate([colours, samples[..., 1:]], axis=-1)
         if self._format == _FLOAT:
@@ -423,11 +413,11 @@ class _Pixels:
             if mode == "LA":
                 pixels, mode = pixels[..., [0, 0, 0, 1]], "RGBA"
             return Image.frombytes("RGBa", size, pixels.tobytes()).convert("RGBA")
-        image = Image.frombuffer(mode, size, pixels, "raw", mode, 0, 1)
-        return image.convert("RGB") if mode == "YCbCr" else image
+        made = Image.frombuffer(mode, size, pixels, "raw", mode, 0, 1)
+        return made.convert("RGB") if mode == "YCbCr" else made
 
     def _bands(self) -> Iterator[tuple[int, int, "Samples"]]:
-        """Yield first row, row count, and samples [rows, width, samples] of each band."""
+        """First row, rows, and samples [rows, width, samples] of one band after the other."""
         import numpy as np
 
         step = max(1, _BAND_BYTES // max(1, self._across * self._high * self._row_bytes * self._planes))
@@ -442,35 +432,30 @@ class _Pixels:
                 first += rows
 
     def _slices(self, planes: "list[Bytes]") -> "Iterator[list[Samples]]":
-        """Yield samples [rows, width or more, samples] of chunks [chunks × rows, bytes].
-
-        The chunks are one below another.
-        """
+        """Samples [rows, width or more, samples] of chunks [chunks × rows, bytes] that lie below each other."""
         import numpy as np
 
-        if not self._is_tiled:  # a single strip may be the whole image
+        if not self._is_tiled:  # a strip may be the whole image
             step = max(1, _BAND_BYTES // max(1, self._row_bytes * self._planes))
             for at in range(0, len(planes[0]), step):
                 yield [self._samples_of(raw[at : at + step]) for raw in planes]
             return
-        tile_rows = []
+        found = []
         for raw in planes:
             shape = (-1, self._across, self._high, self._wide, self._per_chunk)
             tiles: Samples = self._samples_of(raw).reshape(shape).transpose(0, 2, 1, 3, 4)
-            tile_rows.append(
-                np.ascontiguousarray(tiles).reshape(-1, self._across * self._wide, self._per_chunk)
-            )
-        yield tile_rows
+            found.append(np.ascontiguousarray(tiles).reshape(-1, self._across * self._wide, self._per_chunk))
+        yield found
 
     def _chunks(self, plane: int, begin: int, end: int) -> "Bytes":
-        """Return the unpacked bytes [rows, bytes] of chunks [begin, end), one below another."""
+        """Unpacked bytes [rows, bytes] of the rows of chunks [begin, end), one chunk below the other."""
         first = (plane * self._down + begin) * self._across
         numbers = range(first, first + (end - begin) * self._across)
         rows = sum(self._rows(i) for i in numbers)
         return self._unpacked(numbers, rows).reshape(rows, self._row_bytes)
 
     def _rows(self, number: int) -> int:
-        """Return the rows of a chunk. The last strip of a plane may have fewer."""
+        """Rows of a chunk: the last strip of a plane may have fewer."""
         if self._is_tiled:
             return self._high
         return min(self._high, self._height - number % self._down * self._high)
@@ -498,7 +483,7 @@ class _Pixels:
         return np.frombuffer(guise.tobytes(), np.uint8)
 
     def _guise(self, parts: list[bytes], rows: int) -> bytes:
-        """Return a TIFF of grey bytes whose strips are these chunks, one below another."""
+        """A TIFF of grey bytes whose strips are these chunks, one below the other."""
         offsets = [8, *accumulate(map(len, parts), initial=8)][1:]
         end = offsets.pop()
         count = len(parts)
@@ -524,7 +509,7 @@ class _Pixels:
         return b"".join((*out, bytes(4)))
 
     def _samples_of(self, raw: "Bytes") -> "Samples":
-        """Return samples [rows, pixels of a chunk, samples] of unpacked bytes [rows, bytes]."""
+        """Samples [rows, pixels of a chunk, samples] of unpacked bytes [rows, bytes]."""
         import numpy as np
 
         rows, per_chunk = len(raw), self._per_chunk
