@@ -29,7 +29,7 @@ from torch import Tensor
 
 from core.learn.networks import ImageSpec, architectures, expected_base
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
-from core.requests.base_advice import advice, body, query
+from core.requests.base_advice import advice, creation, query
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> None:
     image: ImageOut = {"size": chosen.image_size, "channels": 3}
     choice = cast(ArchitectureChoice, architecture)
     print(f"upload it: POST /v1/bases?{query(choice, image)}")
-    print(f"a model that fits: {body(choice, image)}")
+    print(f"a model that fits: {creation(choice, image)}")
 
 
 if __name__ == "__main__":

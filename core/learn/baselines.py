@@ -91,14 +91,14 @@ def baselines(
         parts = [samples[task] for task in group]
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
-        groups = group_samples(parts)
-        kept = usable(labels, len(network.classes_of(head)), groups)
+        duplicates = group_samples(parts)
+        kept = usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         if kept is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
         own.append(torch.cat([right[task][samples[task].rows] for task in group])[kept])
-        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows, groups[kept])
+        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows, duplicates[kept])
         ncm |= _by_task(answers.ncm, of[kept], group)
         lda |= {} if answers.lda is None else _by_task(answers.lda, of[kept], group)
         if grows and answers.first is not None:
