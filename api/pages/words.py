@@ -8,7 +8,7 @@ from core.line.words import SETTLED_BY
 from core.steps import Step, find_steps, replace_options, replace_steps
 
 _LEFT_OUT = (
-    (re.compile(r"POST (/v1/models/[^/\s]+/rebase/finish)(?= puts)"), "“Put it back…”"),
+    (re.compile(r"POST /v1/models/[^/\s]+/rebase/finish puts (\S+) back"), r"“Put \1 back…” puts \1 back"),
     (
         re.compile(r": report\.data\.suspects of the task, and pictures on its page"),
         ", on the page of the task",

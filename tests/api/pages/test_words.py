@@ -33,7 +33,7 @@ from core.line import words
         ),
         ("Put it there, and send POST /v1/jobs/job_1/retry.", "Put it there, and send “Try again”."),
         ("Retry its job: POST /v1/jobs/job_1/retry", "Retry its job: “Try again”"),
-        ("POST /v1/models/b/rebase/finish puts a back there.", "“Put it back…” puts a back there."),
+        ("POST /v1/models/b/rebase/finish puts a back there.", "“Put a back…” puts a back there."),
         ("send it with ?conflicts=keep.", "send it with “conflicts: keep”."),
         (
             "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page.",

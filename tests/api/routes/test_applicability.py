@@ -357,7 +357,13 @@ def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_wo
 ) -> None:
     publish(model, manifest=learned_by({"name": "er"}))
     for answer in (change(client, model, {"method": "analytic"}), submit(model, {"method": "analytic"})):
-        words = ("analytic", "version 1", "learned by er", "relearn", "start a new model")
+        words = (
+            "analytic",
+            "version 1",
+            "learned by er",
+            "learn the batches of er again",
+            "start a new model",
+        )
         refused(answer, "recipe.method.name", *words)
     assert submit(model, {"method": "er-ace"}).status_code == 202
 
