@@ -16,6 +16,10 @@ from tools import service
 
 pytestmark = pytest.mark.timeout(600)
 Said = pytest.CaptureFixture[str]
+HOLDING: dict[str, Any] = {
+    **SMALL,
+    "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,17 @@ def unpack(archive: bytes, folder: Path) -> Path:
 def week(archives: list[bytes], tmp_path: Path) -> Path:
     (tmp_path / "week.zip").write_bytes(archives[0])
     return tmp_path / "week.zip"
+
+
+@pytest.fixture
+def contrary(archives: list[bytes], tmp_path: Path) -> Path:
+    """A batch whose held-out images have the other label each: a version that learns it is held."""
+    path = tmp_path / "contrary.zip"
+    with zipfile.ZipFile(io.BytesIO(archives[0])) as source, zipfile.ZipFile(path, "w") as to:
+        for name in source.namelist():
+            part, label, file = name.split("/")
+            to.writestr(f"{part}/{label if part == 'train' else 1 - int(label)}/{file}", source.read(name))
+    return path
 
 
 def asked(capsys: Said, *arguments: str) -> Any:
@@ -79,25 +94,22 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
 
 
 def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
-    capsys: Said, client: Perennial, week: Path
+    capsys: Said, client: Perennial, contrary: Path
 ) -> None:
-    client.models.create(
-        "sent-held", **{**SMALL, "gate": {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}}
-    )
+    client.models.create("sent-held", **HOLDING)
     for detached in ([], [], ["--detach"]):
         capsys.readouterr()
-        assert run(["submit", "sent-held", str(week), *detached]) == 10
+        assert run(["submit", "sent-held", str(contrary), *detached]) == 10
         told = capsys.readouterr().err
         assert "perennial jobs retry job_" in told
     with pytest.raises(GateHeld):
-        client.submit("sent-held", week).wait(120)
-    other = client.submit("sent-held", week, recipe={**QUICK, "epochs": 2})
+        client.submit("sent-held", contrary).wait(120)
+    other = client.submit("sent-held", contrary, recipe={**QUICK, "epochs": 2})
     assert other.repeats is not None and other.repeats.standing == "held"
     assert other.wait(120, check=False).retry_of is not None
     assert [task.number for task in client.tasks.list("sent-held")] == [1]
 
 
-HOLDING = {"checks": "off", "min_acc": 1.0, "min_new_task": 1.0}
 GIVEN_UP = {
     "rolled back": ("rollback sent-NAME --to 1 --reason worse", ["rolled_back", "held"]),
     "discarded": ("tasks discard sent-NAME 2 --reason blurred", ["discarded", "learned"]),
@@ -133,12 +145,14 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
 
 
 @pytest.mark.slow
-def test_a_held_batch_that_is_promoted_counts_as_learned(capsys: Said, client: Perennial, week: Path) -> None:
-    client.models.create("sent-promoted", **{**SMALL, "gate": HOLDING})
-    assert run(["submit", "sent-promoted", str(week)]) == 10
+def test_a_held_batch_that_is_promoted_counts_as_learned(
+    capsys: Said, client: Perennial, contrary: Path
+) -> None:
+    client.models.create("sent-promoted", **HOLDING)
+    assert run(["submit", "sent-promoted", str(contrary)]) == 10
     assert run(["promote", "sent-promoted", "1", "--reason", "seen"]) == 0
-    assert run(["submit", "sent-promoted", str(week)]) == 0
-    assert client.submit("sent-promoted", week).wait(120).version == 1
+    assert run(["submit", "sent-promoted", str(contrary)]) == 0
+    assert client.submit("sent-promoted", contrary).wait(120).version == 1
 
 
 def test_a_job_beyond_its_timeout_ends_with_14_and_the_next_submit_follows_it(
