@@ -16,6 +16,7 @@ from core.ingest.layout import IGNORED, Layout, Reading, arrange
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, normal
 from core.ingest.rules.options import option_texts, read_options
+from core.steps import as_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -128,7 +129,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     try:
         batch = open_batch(at, kind="folder", **chosen)
     except PackError as error:
-        alone = str(error).partition(": ")[2]
+        alone = as_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
