@@ -16,6 +16,7 @@ class Ctx:
 
     def __init__(self, gradient) -> None:
         self.recipe = resolve({"method": "a-gem"})
+        self.scenario = "class"
         self.trainable = {"w": torch.nn.Parameter(torch.zeros(len(gradient)))}
         self.trainable["w"].grad = torch.tensor(gradient)
 
