@@ -1,4 +1,4 @@
-"""Migrations 0009, 0014 and 0025 on recipes and overrides as older code stored them."""
+"""Migrations 0009, 0014, 0025 and 0035 on recipes and overrides as older code stored them."""
 
 import json
 from typing import Any
@@ -146,7 +146,21 @@ def test_a_closed_form_of_before_keeps_its_head_and_its_projection(
         assert "keep" not in session.scalars(select(Model.recipe)).one()["method"]
 
 
+@pytest.mark.parametrize("method", ["analytic", {"name": "analytic", "head": "lda"}], ids=["short", "own"])
+def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) -> None:
+    store(empty, "0034", {"mdl_1": ("class", {"method": method})}, {"job_1": ("mdl_1", {"method": "er"})})
+    migrate.upgrade(empty)
+    with empty.read() as session:
+        stored = session.scalars(select(Model.recipe)).one()
+        assert session.scalars(select(Job.recipe_override)).one() == {"method": "er"}
+    assert dict(resolve(catalogue(), "class", stored).recipe["method"])["offsets"] is False
+    migrate.downgrade(empty, "0034")
+    with empty.read() as session:
+        assert "offsets" not in session.scalars(select(Model.recipe)).one()["method"]
+
+
 def test_a_closed_form_of_today_chooses_its_head_and_keeps_features() -> None:
     found = resolve(catalogue(), "class", {"method": "analytic"}).recipe["method"]
     today = {"head": "auto", "projection": None, "balanced": True, "keep": "features"}
+    today |= {"offsets": True}
     assert today.items() <= dict(found).items()

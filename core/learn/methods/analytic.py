@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from core.learn.analytic import balance, choice, discriminant, ridge
 from core.learn.analytic.linear import Linear
+from core.learn.analytic.offsets import fit_offsets
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
 from core.learn.analytic.sums import Sums, total
@@ -90,7 +91,8 @@ class AnalyticHyper(Strict):
 
     `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out scores if
     balanced, else by generalised cross-validation. `balanced`: give every class the same weight in
-    a ridge. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS. `prior`
+    a ridge. `offsets`: if balanced, lower the scores of larger classes as far as left-out scores
+    support it. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS. `prior`
     of `lda`: "uniform" predicts rare classes as readily as others. `keep`: "features" of every
     training image, or "sums" and the features of 20 images of each class. `adapt`: train the
     backbone in the first task; null: never.
@@ -100,6 +102,7 @@ class AnalyticHyper(Strict):
     projection: Annotated[int, Field(ge=0, le=10_000)] | None = None
     strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
     balanced: bool = True
+    offsets: bool = True
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
     keep: Literal["features", "sums"] = "features"
@@ -127,6 +130,7 @@ class Analytic(Method):
         "head": "ridge",
         "projection": 1000,
         "balanced": False,
+        "offsets": False,
         "keep": "sums",
     }
     accepts = Accepts(depths=(1,), head_inits=("zero",))
@@ -385,7 +389,8 @@ class Analytic(Method):
         if self.hyper.prior == "empirical":
             # `left_out` has a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
-        return _Solved(linear, examples.mask(scores))
+            return _Solved(linear, examples.mask(scores))
+        return self._with_offsets(linear, examples.mask(scores), examples.labels, plain.counts)
 
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         weighted = balance.balance(sums) if self.hyper.balanced else sums
@@ -409,9 +414,18 @@ class Analytic(Method):
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T
         if self._is_projected:
-            return _Solved(Linear(weight.contiguous(), weight.new_zeros(len(weight))), scores)
-        # The column of ones is the last: its weight is the bias.
-        return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)
+            linear = Linear(weight.contiguous(), weight.new_zeros(len(weight)))
+        else:
+            # The column of ones is the last: its weight is the bias.
+            linear = Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
+        return self._with_offsets(linear, scores, labels, sums.counts)
+
+    def _with_offsets(self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor) -> _Solved:
+        """Return the classifier and its left-out scores, with an offset per class if requested."""
+        if not (self.hyper.offsets and self.hyper.balanced):
+            return _Solved(linear, scores)
+        offsets = fit_offsets(scores, labels, counts)
+        return _Solved(Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets)
 
 
 def _count_examples(bounds: tuple[int, int], classes: int) -> int:

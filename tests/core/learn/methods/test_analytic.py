@@ -191,6 +191,21 @@ def test_features_of_random_weights_are_warned_of_with_what_helps(tmp_path: Path
     assert complete(patch, "class")["method"]["adapt"] == {"epochs": 10, "depth": 5}
 
 
+def test_a_class_that_comes_again_and_again_is_set_back_only_with_offsets(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=12, classes=(("ant", "bee"), *[("ant",)] * 3))
+    asked, without = (bench.stream(4, method=analytic(head="ridge", offsets=said)) for said in (True, False))
+    found, plain = asked.tensors("own"), without.tensors("own")
+    assert torch.equal(found["weight"], plain["weight"])
+    moved = (found["bias"] - plain["bias"]).tolist()
+    assert moved[0] < 0 < moved[1]
+
+
+def test_classes_of_equally_many_images_have_no_offsets(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    asked, without = (bench.stream(2, method=analytic(offsets=said)) for said in (True, False))
+    assert torch.equal(asked.tensors("own")["bias"], without.tensors("own")["bias"])
+
+
 def test_a_class_that_comes_again_is_the_same_column(tmp_path: Path) -> None:
     again = (("ant", "bee"), ("bee", "cat"), ("ant", "cat"))
     bench = Bench(tmp_path, classes=again, n=40, n_held_out=24)
