@@ -1,4 +1,4 @@
-"""metrics: the accuracy matrix."""
+"""Command `metrics`: the accuracy matrix of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perennial.cli.marks import Standing
 from perennial.cli.output import complain, fields, is_terminal, say
 
 FITTING = 6
-"""Tasks that fit beside each other into 80 columns."""
+"""Number of task columns that fit into a terminal of 80 columns."""
 
 
 @command("metrics", columns=DYNAMIC, short_help="How good each version is on each task.")
@@ -22,7 +22,8 @@ FITTING = 6
     "--last", "-n", type=click.IntRange(1), default=20, show_default=True, help="Versions, the newest ones."
 )
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
-    """How good each version (row) is on each task (column), and the figures of one version."""
+    """Show the accuracy of each version (row) on each task (column), and the figures of one
+    version."""
     client = shell.client()
     found = client.metrics.retrieve(model, version)
 

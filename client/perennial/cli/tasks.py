@@ -24,7 +24,7 @@ EMPTY = "No batch yet: `perennial submit`."
 
 @click.group("tasks", cls=Commands)
 def tasks() -> None:
-    """Batches of a model: list, show, and settle what waits."""
+    """List and show the batches of a model, and settle those that wait."""
 
 
 @command(
@@ -35,7 +35,8 @@ def tasks() -> None:
 @click.argument("model")
 @state_option("--standing", "standing", STANDINGS)
 def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
-    """The batches of a model, in order: how well each was known when it was learned, and now by the newest version."""
+    """List the batches of a model in order, with their accuracy when learned and with the newest
+    version."""
     client = shell.client()
     found = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     if shell.is_json or not is_terminal() or shell.form != Form():
@@ -56,7 +57,7 @@ def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
 @click.argument("model")
 @click.argument("task", type=int)
 def show(shell: Shell, model: str, task: int) -> None:
-    """One batch: where it stands, its classes and what was found in it."""
+    """Show one batch: its standing, its classes and the findings in it."""
     client = shell.client()
     found = client.tasks.retrieve(model, task)
     shell.answer(found, lambda: _show(found, Standing.of(client.models.retrieve(model).aliases)))
@@ -97,7 +98,7 @@ def _named(version: int | None, where: Standing) -> Cell:
 @click.argument("task", type=int)
 @REASON
 def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
-    """Let the line go on without a task whose version is held."""
+    """Let the lineage continue without a task whose version is held."""
     found = shell.client().tasks.continue_without(model, task, reason=reason)
     shell.answer(found, lambda: say(f"Task {task} is {found.standing}; later batches go on without it."))
 
@@ -107,7 +108,7 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @click.argument("task", type=int)
 @REASON
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
-    """Give a task up: nothing waits for it any more."""
+    """Give a task up, so that nothing waits for it any more."""
     found = shell.client().tasks.discard(model, task, reason=reason)
     shell.answer(found, lambda: say(f"Task {task} is {found.standing}."))
 
@@ -118,7 +119,7 @@ def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
-    """Learn a task again that production lacks, before all that wait."""
+    """Learn a task that production lacks again, before all waiting tasks."""
     client = shell.client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
     if detach:
@@ -134,7 +135,7 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
-    """Remove a batch's images; what was learned stays."""
+    """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
     shell.client().tasks.delete_data(model, task)
