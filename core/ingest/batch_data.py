@@ -1,4 +1,4 @@
-"""The part of a batch's data report that its images show without a network: balance, and near duplicates."""
+"""Findings about a batch that need no network: balance of its classes, and near duplicates."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,22 +12,23 @@ from core.near import Rows
 from core.protocol.data_report import ClassCount, DataReport, Near, NearDuplicates, NearEarlier
 
 FEW = 5
-"""Images of a class below which it is named: a class of fewer is hardly learned, and not measured."""
+"""Images of a class below which it is named: it is hardly learned, and not measured."""
 MAX_FEW = 100
 EXAMPLES = 20
 MAX_EARLIER = 8_000_000
-"""Hashes of earlier tasks that a batch is compared with, the newest tasks first: about a minute."""
+"""Most hashes of earlier tasks compared with a batch, the newest tasks first: about a minute."""
 
 
 class Earlier(NamedTuple):
-    """An earlier task with what it keeps; None: nothing, or it is damaged."""
+    """An earlier task with its traces; None: it has none, or they are damaged."""
 
     number: int
     traces: Traces | None
 
 
 def balance(counts: Mapping[str, ClassCount]) -> DataReport:
-    """How many images the classes have, and how unequally."""
+    """Return the number of images of each class, their imbalance ratio, and the classes with
+    few."""
     sizes = [count["images"] for count in counts.values()]
     few = sorted(label for label, count in counts.items() if count["images"] < FEW)
     ratio = round(max(sizes) / max(1, min(sizes)), 2) if sizes else 1.0
@@ -35,9 +36,12 @@ def balance(counts: Mapping[str, ClassCount]) -> DataReport:
 
 
 def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
-    """Near duplicates of a batch in itself.
+    """Find near duplicates within a batch.
 
-    digests_repeat: [N], training part first: True for images whose bytes an earlier one has, which are duplicates.
+    Args:
+        digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
+            earlier
+            one; it counts as a duplicate instead.
     """
     own = near.within(traces.all)
     rows = np.flatnonzero((own.near >= 0) & ~digests_repeat)
@@ -54,7 +58,12 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
 
 
 def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]) -> NearDuplicates:
-    """The same, with near duplicates in earlier tasks, which come with the newest first."""
+    """Add near duplicates in earlier tasks to those of a batch.
+
+    Args:
+        found: the result of `near_duplicates`.
+        earlier: earlier tasks, the newest first.
+    """
     own, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
     complete = found["complete"]
     for task in earlier:
@@ -72,7 +81,8 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
 
 
 def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -> NearEarlier:
-    """What the batch has in common with one task, first what is learned from and was held out there."""
+    """Return near duplicates of the batch in one task, first training images that were held out
+    there."""
     trained = rows[rows < len(own.train)]
     held = near.between(own.train[trained], theirs.held_out).near
     flattered = held >= 0

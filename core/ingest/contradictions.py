@@ -1,8 +1,8 @@
-"""Images under two labels: equal pixels, which cannot both be learned, and pixels that are nearly equal.
+"""Images under two labels: equal pixels, which cannot both be learned, and nearly equal pixels.
 
-Equal are images whose decoded pixels are, in the form that the model reads: the same photo saved twice without loss is
-one image, whatever its bytes. They are found by a digest of the pixels; nearly equal ones by the bands of their hashes
-(`core.near`). Neither compares all images with all.
+Images are equal if their decoded pixels are, in the form that the model reads: the same photo saved
+twice without loss is one image, whatever its bytes. Equal images are found by a digest of the
+pixels, nearly equal ones by the bands of their hashes (`core.near`). Neither search is quadratic.
 """
 
 import base64
@@ -27,17 +27,19 @@ from core.protocol.report import BatchReport, Conflict
 
 DIGEST_BYTES = 16
 PICTURES = 10
-"""Contradictions whose picture is in the report."""
+"""Most contradictions of a kind that have a picture in the report."""
 PICTURE_SIDE = 64
-"""Pixels of a picture in a report; of a smaller image all that it has."""
+"""Side of a picture in a report, in pixels; a smaller image keeps its size."""
 _Images = npt.NDArray[np.uint8]
 Picture = Callable[[int], _Images]
-"""The pixels of an image of the batch, uint8 [S, S, C], by its row in the batch's traces."""
+"""Returns the pixels of an image of the batch, uint8 [S, S, C], by its row in the batch's
+traces."""
 
 
 @dataclass
 class _Listed:
-    """How many there are, and the first of them: `most`, of which `PICTURES` have a picture."""
+    """Count of contradictions with the first `most` of them; the first `PICTURES` have a
+    picture."""
 
     most: int
     count: int = 0
@@ -60,7 +62,7 @@ class Contradictions:
 
     @classmethod
     def of(cls, report: BatchReport) -> "Contradictions":
-        """Return those that a report has, for more to be added."""
+        """Return the contradictions in a report, so that more can be added."""
         return cls(
             _Listed(REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))),
             _Listed(
@@ -69,7 +71,7 @@ class Contradictions:
         )
 
     def reported(self) -> BatchReport:
-        """Return the fields of a report that hold them."""
+        """Return the report's fields for these contradictions."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -88,11 +90,11 @@ def digest_pixels(images: _Images) -> Digests:
 
 
 def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
-    """Find contradictions of a batch in itself.
+    """Find contradictions within a batch.
 
     Args:
-        own: has digests and labels.
-        places: of its images in the archive, whose order pairs are shown in; None: as they stand in `own`.
+        own: traces of the batch, with digests and labels.
+        places: position of each image in the archive, which orders a pair; None: its row in `own`.
     """
     pixels, labels = _kept(own)
 
@@ -112,10 +114,10 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
 def find_earlier(
     found: Contradictions, own: Traces, tasks: Sequence[tuple[int, Traces]], picture: Picture
 ) -> None:
-    """Add contradictions between a batch and earlier tasks; several are looked through at the cost of one.
+    """Add contradictions between a batch and earlier tasks; several tasks cost one search.
 
     Args:
-        tasks: numbers and traces, which have digests and labels.
+        tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
     pixels, labels = _kept(own)
     number_of = {name: number for number, name in enumerate(own.classes)}
@@ -154,7 +156,8 @@ def say(report: BatchReport) -> str | None:
 
 
 def require_none(report: BatchReport) -> None:
-    """Raise Rejected, with what can be done, where images have two labels and the sender did not ask to keep them."""
+    """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
+    them."""
     said = say(report)
     if said is None or report.get("conflicts_policy", "keep") == "keep":
         return
@@ -175,7 +178,7 @@ def _kept(traces: Traces) -> tuple[Digests, Rows]:
 
 
 def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
-    """Return the labels of traces in one numbering of all, to which new classes are added."""
+    """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _kept(traces)
     for name in traces.classes:
         number_of.setdefault(name, len(number_of))
@@ -224,7 +227,9 @@ def _conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | Non
 
 def _data_url(image: _Images) -> str:
     """Return a small JPEG of an image as a data URL."""
-    from PIL import Image  # decoding has processes of its own: this one needs Pillow for a few pictures alone
+    # imported here: decoding has processes of its own, and this one needs Pillow for a few pictures
+    # only
+    from PIL import Image
 
     mode = "L" if image.shape[-1] == 1 else "RGB"
     made = Image.fromarray(image[..., 0] if mode == "L" else image, mode)
