@@ -98,8 +98,8 @@ class APIError(PerennialError):
     Attributes:
         status: HTTP status.
         type: a stable path that names the kind of problem, such as `/problems/not-found`.
-        detail: a sentence that says what is wrong, what is allowed and what to send; on one line, without
-            control characters.
+        detail: a sentence that says what is wrong, what is allowed and what to send; on one line,
+            without control characters.
         errors: invalid fields, `{"field": …, "message": …}`.
         request_id: id of the request in the service's log; None: it sent none.
         retry_after_s: seconds after which the service asks to retry.

@@ -45,7 +45,8 @@ class AsyncJobHandle:
         id: the job's id.
         job: the job as last read from the service.
         task: the task that it learns; known right after a submit.
-        expected_s: expected duration in seconds from its start; known right after a submit, if at all.
+        expected_s: expected duration in seconds from its start; known right after a submit, if at
+            all.
         repeats: the earlier task that the batch repeats; known right after a submit.
     """
 

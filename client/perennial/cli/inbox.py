@@ -38,7 +38,8 @@ class Found:
 
     Attributes:
         changed_at: time of the last change of anything in it, in seconds since 1970.
-        state: names, sizes and times of all its entries; an equal state means that it has not changed.
+        state: names, sizes and times of all its entries; an equal state means that it has not
+            changed.
         problem: reason why it cannot be sent, such as a link, a pipe or an unreadable folder.
     """
 
