@@ -88,8 +88,7 @@ class JobRow:
         outcome: status of the version that it made.
         stop_task: the task that its lineage waits for, while the job is queued.
         base, base_job: state and id of the job that fetches the weights of its model's base, while
-            it waits
-            for them; the other `base_` fields describe the same job.
+            it waits for them; the other `base_` fields describe the same job.
         wants_gpus: CUDA devices that it needs, while it is queued and cannot run without them.
         device_seen: time of the last report of a worker with so many devices.
     """

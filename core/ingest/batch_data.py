@@ -40,8 +40,7 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
 
     Args:
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
-            earlier
-            one; it counts as a duplicate instead.
+            earlier one; it counts as a duplicate instead.
     """
     own = near.within(traces.all)
     rows = np.flatnonzero((own.near >= 0) & ~digests_repeat)

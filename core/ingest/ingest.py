@@ -94,8 +94,7 @@ def ingest(
         resizing: how images of other sizes are resized.
         reading: how the archive's files become classes.
         allowed_classes: the only labels allowed, in the order that the datasets' labels index;
-            None: the
-            batch's sorted labels.
+            None: the batch's sorted labels.
         held_out_share: share of each class that is held out if the archive has no test part.
         duplicates: treatment of equal images, before any are held out.
         processes: number of decoders; by default cores − 1.
