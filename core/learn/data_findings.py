@@ -1,4 +1,5 @@
-"""What the figures of a data report mean for a person: sentences, and which of them hold a job that asks for that."""
+"""Findings from the figures of a data report: sentences for a person, and those that may hold a
+job."""
 
 from __future__ import annotations
 
@@ -7,26 +8,30 @@ from collections.abc import Collection
 from core.protocol.data_report import DataReport, Finding, FindingKind, Near, NearDuplicates
 
 CONFLICTS = 0.01
-"""Share of images whose pixels have two classes."""
+"""Share of images whose pixels have two classes, from which it is a finding."""
 SEEN = 0.2
-"""Share of the held-out images that are in the training part too; of the training images that were held out
-before. Simple pictures, such as digits, resemble each other in up to one of eight."""
+"""Share of held-out images that are also training images, or of training images held out before.
+
+Simple pictures, such as digits, resemble each other in up to one of eight.
+"""
 SUSPECTS = 0.03
-"""Share of the judged training images whose label looks wrong; hard images alone are one to two in a hundred."""
+"""Share of the judged training images whose label looks wrong; hard images alone make one to two
+percent."""
 SHIFT = 0.01
-"""p of images of known classes."""
+"""p-value below which images of known classes have shifted."""
 
 TAKEN = 0.05
-"""Share of a new class that is surely called by another one; below it, nothing is said."""
+"""Share of a new class that is confidently taken for another one; smaller shares are not
+reported."""
 
 
 def findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
-    """The findings of a report, those that hold first.
+    """Return the findings of a report, those that hold a job first.
 
     Args:
-        train, held_out: images of the batch.
+        train, held_out: number of images of the batch.
         settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")

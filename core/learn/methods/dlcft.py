@@ -32,9 +32,9 @@ from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.registration import register
 from core.learn.squared_loss import ridge_head, squared_errors
 
-EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
-FEW_STEPS = 10  # optimizer steps of a task, below which an update ends far from its minimum
-PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
+EXACT_OUTPUTS = 10  # most outputs that are each probed by themselves
+FEW_STEPS = 10  # optimizer steps of a task below which an update ends far from its minimum
+PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at most so many per image
 
 
 class DlcftHyper(Strict):
@@ -115,7 +115,7 @@ class Dlcft(Method):
     # Structure.
 
     def build(self, network: Network) -> Network:
-        """The linearised network.
+        """Return the linearised network.
 
         Raises DataError when the model was linearised with other hyper-parameters.
         """
@@ -134,7 +134,8 @@ class Dlcft(Method):
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Weighted squared errors of the new batch and, in the class scenario, of replayed images."""
+        """Return weighted squared errors of the new batch and, in the class scenario, of replayed
+        images."""
         share, alpha = self._task_weight(ctx), self.hyper.alpha
         if not self._replays(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
@@ -172,7 +173,7 @@ class Dlcft(Method):
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
     def penalty(self, ctx: Context) -> float:
-        """The curvature penalty alone, without the linear term and `decay`."""
+        """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._penalty_weight(ctx)
         return (
             strength * float(self._memory(ctx).curvature.gradient(self._deltas(ctx))[1]) if strength else 0.0
@@ -258,11 +259,14 @@ class Dlcft(Method):
     # Forecasts.
 
     def forecast(self, ctx: Context) -> float | None:
-        """c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the kept gradient. None in the first task."""
+        """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
+
+        None in the first task.
+        """
         if not self._tasks:
             return None
         memory, deltas = self._memory(ctx), self._deltas(ctx)
-        rise = ctx.scratch.get("rise")  # computed in this step already, at these weights
+        rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
             rise = memory.curvature.gradient(deltas)[1]
         rise = memory.coupling * rise
@@ -272,7 +276,8 @@ class Dlcft(Method):
         return float(rise)
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """c/2 Δᵀ D_i Δ + q_iᵀ Δ: D_i the task's diagonal, c its coupling, q_i its gradient at Δ = 0."""
+        """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
+        at Δ = 0."""
         found: dict[int, float] = {}
         deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
         for task, (diagonal, slope) in memory.of_tasks().items():
@@ -288,50 +293,52 @@ class Dlcft(Method):
         return found
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """Squared errors [B]."""
+        """Return squared errors [B]."""
         return squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
     def max_forecast(self) -> float | None:
-        """The recipe's `max_predicted_loss_rise`."""
+        """Return the recipe's `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
     # Weights of the objective's terms.
 
     @property
     def _tasks(self) -> int:
-        """Tasks before this one."""
+        """Number of tasks before this one."""
         return CurvatureMemory(self.state["curvature"]).tasks
 
     def _task_weight(self, ctx: Context) -> float:
-        """The new task's weight in the objective: 1/t, or its share of all images."""
+        """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.tasks + 1)
         return ctx.num_images / (memory.images + ctx.num_images)
 
     def _penalty_weight(self, ctx: Context) -> float:
-        """The curvature penalty's weight in the objective."""
+        """Return the curvature penalty's weight in the objective."""
         share = 1 - self._task_weight(ctx)
         return share * self.hyper.lambda_ if self._replays(ctx) else share
 
     def _replays(self, ctx: Context) -> bool:
-        """Whether a batch is replayed.
+        """Return True if a batch is replayed.
 
-        Without stored images (none yet, or deleted) the penalty alone stands for the earlier tasks.
+        Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
         """
         return ctx.scenario == "class" and self._tasks > 0 and self._reservoir(ctx).size > 0
 
     # Helpers.
 
     def _memory(self, ctx: Context) -> CurvatureMemory:
-        """The stored curvature, unpacked once."""
+        """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
         found: CurvatureMemory = ctx.cache["memory"]
         return found
 
     def _deltas(self, ctx: Context) -> dict[str, Tensor]:
-        """Δ of the parameters that move and that earlier tasks depend on. New rows of a head start at zero.
+        """Return Δ of the parameters that move and affect earlier tasks.
+
+        New head rows start at zero.
 
         In the task scenario heads are left out: earlier tasks do not depend on this task's head.
         """
@@ -343,7 +350,7 @@ class Dlcft(Method):
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _probes(self, ctx: Context) -> int | None:
-        """Sign vectors per image; None: every output by itself."""
+        """Return the number of sign vectors per image; None: every output by itself."""
         outputs = len(ctx.network.classes_of(ctx.head_task))
         asked = self.hyper.probes
         if asked is None and outputs <= EXACT_OUTPUTS:
@@ -380,7 +387,7 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 
 
 def _adapt_norms(ctx: Context) -> None:
-    """BatchNorm layers take the mean statistics of one pass over the task."""
+    """Set BatchNorm layers to the mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
