@@ -111,7 +111,8 @@ def group(found: Hashes) -> Rows:
     while not np.array_equal(number[one], number[other]):
         least = np.minimum(number[one], number[other])
         for ends in (one, other):
-            np.minimum.at(number, number[ends], least)  # the whole group of an end, not the end alone
+            # join the whole group of an end, not the end alone
+            np.minimum.at(number, number[ends], least)
         number = number[number]
     while not np.array_equal(number, number[number]):
         number = number[number]
@@ -146,7 +147,7 @@ def contradicting(
     one, other, _ = _pairs(both[first], left, right)
     differ = numbers[first[one]] != numbers[first[other]]
     one, other = one[differ], other[differ]
-    # Of each kind, the first row that contradicts it.
+    # The first row that contradicts each kind.
     partner = np.full(len(first), len(both), np.int64)
     np.minimum.at(partner, one, first[other])
     np.minimum.at(partner, other, first[one])
