@@ -1,8 +1,9 @@
-"""One piece of advice where a line goes wrong slowly: the condition, the one request that helps, and its cost.
+"""Advice against a slow decline of a lineage: the condition, the one request that helps, and its
+cost.
 
-Advice is given once: the versions that come from the one that gave it are silent while its condition holds, and so are
-later versions of the same batch, which is learned again. Conditions
-that hold and were advised on are kept beside each version, so that the next looks at its parent alone.
+Advice is given once. Versions that descend from the one that gave it are silent while its condition
+holds, and so are later versions of the same batch, learned again. Conditions that hold and were
+advised on are stored with each version, so that the next one only looks at its parent.
 """
 
 from collections.abc import Sequence
@@ -25,19 +26,19 @@ from core.steps import Step
 from core.work.confused_pairs import ConfusedPair
 
 FAR = Fraction(1, 10)
-"""Accuracy below a larger base's features from which on it is advised."""
+"""Accuracy below that of a larger base's features from which a change of base is advised."""
 SPREADS = 2
-"""Standard errors that a difference must exceed: what lies below may be chance."""
+"""Standard errors that a difference must exceed, so that it is not by chance."""
 LEAST_OF_CLASS = 5
-"""Held-out images below which a class is not named as the worst."""
+"""Fewest held-out images of a class that can be named as the worst."""
 _VERSIONS = 3
 _LOOKED_AT = 100
-"""Newest other models of the owner among which one on the larger base is looked for."""
+"""Newest other models of the owner among which one on the larger base is searched."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Right answers of a version over all tasks so far."""
+    """Correct predictions of a version over all tasks so far."""
 
     version: int
     right: int
@@ -55,7 +56,8 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class LargerBase:
-    """Another model of the owner that learned the same batches on the base for photos: what its features tell apart."""
+    """Accuracy of the features of another model of the owner, which learned the same batches on the
+    base for photos."""
 
     model: str
     version: int
@@ -65,7 +67,7 @@ class LargerBase:
 
 @dataclass(frozen=True)
 class _Condition:
-    """Something that is wrong (`key` is the same as long as it holds), and what to do."""
+    """A problem and its remedy; `key` is the same as long as the problem lasts."""
 
     key: str
     text: str
@@ -80,11 +82,12 @@ def advise_once(
     *,
     says_other: bool,
 ) -> str | None:
-    """Return the advice for a version that was measured, if there is one that its line was not given; keep what was.
+    """Return new advice for a measured version, or None; record the conditions that were advised
+    on.
 
     Args:
-        confused: the worst pair first.
-        says_other: the version has a warning already that says what to do: nothing is added to it.
+        confused: pairs of confused classes, the worst first.
+        says_other: the version has another warning with a remedy already: no advice is added.
     """
     found = _find_conditions(session, model, version, job, confused)
     before = _read_given(session, model, version)
@@ -113,7 +116,8 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
 
 
 def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
-    """Return True if a version is more than 10 points and chance below what a larger base's features tell apart."""
+    """Return True if a version is over 10 points, and more than chance, below a larger base's
+    features."""
     lead = Fraction(larger.right, larger.images) - own.share
     return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
 
@@ -128,7 +132,7 @@ def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
 def _find_conditions(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_Condition]:
-    """Everything that is wrong, what helps most first."""
+    """Return all problems of a version, the one whose remedy helps most first."""
     found: list[_Condition] = []
     tasks = _read_tasks(session, model, version)
     last = _read_last(session, model, version)
@@ -155,7 +159,8 @@ def _find_conditions(
 
 
 def _read_given(session: Session, model: Model, version: Version) -> set[str]:
-    """What was advised on the version's parent, and on earlier versions of the same batch: it is learned again."""
+    """Return the keys of advice given on the version's parent and on earlier versions of its
+    batch."""
     same = select(Version.number).where(
         Version.model_id == model.id,
         Version.task_number == version.task_number,
@@ -176,7 +181,10 @@ def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
 
 
 def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:
-    """Accuracy of the last three versions of the line, the oldest first; versions without held-out images end it."""
+    """Return the accuracies of the last three versions of the lineage, the oldest first.
+
+    A version without held-out images ends the search.
+    """
     last: list[Accuracy] = []
     number: int | None = version.number
     while number and len(last) < _VERSIONS:
@@ -191,7 +199,8 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
 
 
 def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> LargerBase | None:
-    """The newest of the owner's models on the base for photos whose line head learned all of these batches."""
+    """Return the newest other model on the base for photos whose head learned all of these
+    batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
     query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
     others = {
@@ -244,7 +253,7 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
 
 
 def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]) -> str:
-    """Ask for more images of the class that is right least often."""
+    """Return a request for more images of the class with the lowest accuracy."""
     query = select(Result.per_class).where(Result.model_id == model.id, Result.version == version.number)
     counts: dict[str, list[int]] = {}
     for per_class in session.scalars(query):
@@ -278,7 +287,8 @@ def _confusion(
 
 
 def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float) -> str:
-    """Ask for as many images of some classes as were learned of them, with the seconds that the last batch suggests."""
+    """Return a request for as many images of some classes as were learned, with the expected
+    seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
     asked = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
     text = f"Send as many more images as it has learned, {asked}: POST /v1/models/{model.name}/tasks."

@@ -1,4 +1,4 @@
-"""The warning of a version whose features know more than its head says, with what helps and the request to send."""
+"""Warning about a version whose head predicts worse than its features allow, with the remedy."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,21 +8,22 @@ from core.protocol.job_result import JobResult
 from core.steps import Step
 
 MARGIN = 0.05
-"""Accuracy by which a baseline must be ahead."""
+"""Accuracy by which a baseline must be ahead of the version."""
 SPREADS = 2
-"""Standard errors by which it must be ahead: what lies below may be chance, of so few images."""
+"""Standard errors by which a baseline must be ahead, so that few images do not mislead."""
 REBALANCE = {"rebalance": {"epochs": 5}}
 MOST_OF_NAME = 54
-"""Characters of a name to which more is added: one has 63 at most."""
+"""Most characters of a name to which a suffix is added: a name has 63 at most."""
 _KEPT_IMAGES = frozenset({"buffer", "exemplars"})
 _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
 
 
 def warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
-    """The sentences; None where no baseline is ahead of the version by more than the margin and chance.
+    """Return the warning; None if no baseline is ahead of the version by more than the margin and
+    chance.
 
     Args:
-        part_types: of the parts that the version stores.
+        part_types: types of the parts that the version stores.
     """
     told = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
     ahead = {by: baseline for by, baseline in told.items() if _ahead(baseline)}
@@ -45,7 +46,10 @@ def _ahead(baseline: Baseline) -> bool:
 
 
 def _advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
-    """What to send. Another method knows nothing of the earlier tasks, so it takes a model of its own."""
+    """Return the request that helps. Another method needs a model of its own.
+
+    It knows nothing of the earlier tasks, so it cannot continue this one.
+    """
     if found.method.name == "analytic":
         other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other}}
@@ -72,7 +76,7 @@ def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
 
 
 def successor(model: Model, version: int) -> dict[str, object]:
-    """The body that makes a model on this version's backbone."""
+    """Return the request body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,

@@ -1,7 +1,8 @@
-"""What a running job says about itself: the child's events become rows, under the fence.
+"""Progress of a running job: events of its process become rows, under the fence.
 
-The worker collects events and writes a batch at most once a second, so a busy job costs the database
-one short transaction a second. The newest progress also stands in the job's row, where polling reads it.
+The worker collects events and writes a batch at most once a second, so a busy job costs the
+database one short transaction a second. The newest progress is also stored in the job's row, where
+polling reads it.
 """
 
 import math
@@ -31,29 +32,30 @@ from core.work.fence import Claim, hold
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
 EPOCH_LINES = 20
-"""Finished epochs that the log tells, of however many."""
+"""Most finished epochs that the log reports."""
 SIGN_S = 4.0
-"""Seconds without news after which a sign of life moves the progress of a job."""
+"""Seconds without news after which a sign of life updates the progress of a job."""
 _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
 _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
-"""Fields that a new phase keeps."""
+"""Fields that survive a change of phase."""
 
 
 class _Row(TypedDict):
-    """Columns that are particular to one event among those that are written together."""
+    """Columns specific to one of the events that are written together."""
 
     type: str
     data: Any
 
 
 def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
-    """Write a batch of the child's events (phase, progress, metric, log), in order.
+    """Write a batch of the process's events (phase, progress, metric, log), in order.
 
-    Other kinds are left out: the worker acts on those itself; a sign of life moves the progress alone. `images_per_s`,
-    `eta_s` and what is known of the whole job are computed here, from the database's clock.
+    Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
+    progress. `images_per_s`, `eta_s` and the figures of the whole job are computed here, by the
+    database's clock.
 
     Raises:
-        LeaseLost: the claim is not the job's any more; nothing was written.
+        LeaseLost: the claim is no longer the job's; nothing was written.
     """
     known = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
     if not known:
@@ -91,23 +93,23 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
         if newest is not before:
             job.progress = newest.to_json()
             job.revision += 1
-        # Of training, when another phase has begun already.
+        # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
         said = [_log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows]
         if said:
-            # One statement for however many: the ORM would ask for the id of each.
+            # One statement for all: the ORM would ask for the id of each.
             session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in said])
 
 
 def _is_quiet(before: Progress, now: float) -> bool:
-    """Whether nothing was written for a while."""
+    """Return True if nothing was written for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
 def _of_the_job(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
-    """The newest progress with the costs of phases, the share of the whole job and the time left."""
+    """Return the newest progress with costs of phases, share of the whole job and time left."""
     newest = job_share.with_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
@@ -117,17 +119,18 @@ def _of_the_job(
 
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
-    """What a job process has found in the images of its batch becomes part of the task's report."""
+    """Store a process's findings in the images of its batch in the task's report."""
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {**task.report, "data": cast(DataReport, finite(event.content()["report"]))}
 
 
 def _is_told(event: ProgressEvent) -> bool:
-    """Whether a report of training ends an epoch that the log tells: every one, or every so many, and the last."""
+    """Return True for a report that ends an epoch which the log reports: every n-th, and the
+    last."""
     epoch, epochs = event.epoch, event.epochs
     if (
         not epoch or not epochs or event.step * epochs % event.total_steps
-    ):  # all epochs have the same number of steps
+    ):  # works since all epochs have the same number of steps
         return False
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
@@ -146,7 +149,7 @@ def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
 
 
 def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
-    """The progress after an event; a new phase starts its counts anew."""
+    """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         kept = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
         progress = Progress(**kept)
@@ -155,7 +158,7 @@ def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
 
 
 def _timed(before: Progress, newest: Progress, now: float) -> Progress:
-    """The newest progress with its speed and the time left."""
+    """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
     since = 0.0 if before.at is None else now - before.at
@@ -172,7 +175,7 @@ def _timed(before: Progress, newest: Progress, now: float) -> Progress:
 
 
 def finite(value: JsonValue) -> JsonValue:
-    """The same JSON with None for NaN and infinities, which JSON does not have."""
+    """Return the same JSON with None for NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
