@@ -30,8 +30,8 @@ _EARLIER = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.
 def for_people(text: str) -> str:
     """Return a sentence of the API with the page's buttons in place of requests that have one."""
     text = text.replace(SETTLED_BY, "")
-    for said, shown in _LEFT_OUT:
-        text = said.sub(shown, text)
+    for pattern, replacement in _LEFT_OUT:
+        text = pattern.sub(replacement, text)
     text = replace_steps(text, _button)
     text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
     return text.strip().replace("`", "")
@@ -57,8 +57,8 @@ def next_batch(text: str) -> str | None:
     advised = next((one.recipe for one in _steps(text) if one.recipe is not None), None)
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
-    found = _EARLIER.search(text)
-    return None if found is None else urlencode({"recipe": found[1]})
+    match = _EARLIER.search(text)
+    return None if match is None else urlencode({"recipe": match[1]})
 
 
 def _steps(text: str) -> list[Step]:

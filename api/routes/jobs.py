@@ -81,8 +81,8 @@ async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNon
         if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    answers: job_answer.EncodedJobs = request.app.state.encoded_jobs
-    return Response(answers.encode(row, aside, tag), 200, headers, "application/json")
+    encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
+    return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=responses(404))
@@ -96,18 +96,18 @@ def list_jobs(
     cursor: Cursor = None,
 ) -> Response:
     """List your jobs, newest first."""
-    found = None if state is None else str(state)
-    page = jobs.list_jobs(db, actor, state=found, kind=kind, model=model, limit=limit, cursor=cursor)
+    state_name = None if state is None else str(state)
+    page = jobs.list_jobs(db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor)
     return json_answer(page)
 
 
 def _act(action: Action) -> Any:
     def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
-        answer = jobs.act(db, actor, job, action)
+        job_json = jobs.act(db, actor, job, action)
         if action is not Action.PAUSE:
             # wakes a worker for the model's next job, or for this one again
-            bell.ring(answer["id"])
-        return json_answer(answer)
+            bell.ring(job_json["id"])
+        return json_answer(job_json)
 
     act.__doc__ = _DOCS[action]
     return act
@@ -142,13 +142,13 @@ def retry(
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
     job."""
     override = None if body is None else body.recipe
-    most = settings.max_open_jobs
-    answer, fresh = retries.retry(
-        db, catalogue(), actor, job, override, max_open_jobs=most, admission=Admission.of(settings)
+    max_open_jobs = settings.max_open_jobs
+    job_json, fresh = retries.retry(
+        db, catalogue(), actor, job, override, max_open_jobs=max_open_jobs, admission=Admission.of(settings)
     )
     if fresh:
-        bell.ring(answer["id"])
-    return queued(answer)
+        bell.ring(job_json["id"])
+    return queued(job_json)
 
 
 @router.get(
@@ -181,19 +181,19 @@ async def events(
     query = request.query_params
     types = _types(query.get("type"))
     after = _after(query.get("cursor"))
-    wanted = request.headers.get("accept", "")
-    if EVENT_STREAM in wanted:
+    accepted_types = request.headers.get("accept", "")
+    if EVENT_STREAM in accepted_types:
         row = await _job(request, actor, job)
         after = max(after, event_id(request.headers.get("last-event-id")))
         if row.finished_at is not None and not await _reads(request).events(row.id, after, 1, None):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
         return follow(request, partial(_look, _reads(request), row.id, types), after)
-    most = _limit(query.get("limit"))
+    event_limit = _limit(query.get("limit"))
     row = await _job(request, actor, job)
-    rows = await _reads(request).events(row.id, after, most + 1, types)
+    rows = await _reads(request).events(row.id, after, event_limit + 1, types)
     page: EventPage = {
-        "items": [to_json(e) for e in rows[:most]],
-        "next_cursor": encode_cursor(rows[most - 1].id) if len(rows) > most else None,
+        "items": [to_json(e) for e in rows[:event_limit]],
+        "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
     }
     last = rows[-1].id if rows else after
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
@@ -208,13 +208,13 @@ async def logs(
 ) -> Response:
     """List the log lines of a job, oldest first."""
     rows, after = await _page(request, actor, job, limit, cursor, ("log",))
-    lines = [(event, cast(LogData, event.data)) for event in rows]
+    log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
-        {"id": event.id, "at": rfc3339(event.at), "level": line["level"], "message": line["message"]}
-        for event, line in lines
+        {"id": event.id, "at": rfc3339(event.at), "level": log_data["level"], "message": log_data["message"]}
+        for event, log_data in log_events
     ]
-    answer: LogPage = {"items": items, "next_cursor": after}
-    return json_answer(answer)
+    page: LogPage = {"items": items, "next_cursor": after}
+    return json_answer(page)
 
 
 @router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
@@ -232,8 +232,8 @@ async def metrics(
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
     following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
-    answer: PointPage = {"items": points[:limit], "next_cursor": following}
-    return json_answer(answer)
+    page: PointPage = {"items": points[:limit], "next_cursor": following}
+    return json_answer(page)
 
 
 async def download_anytime(
@@ -297,8 +297,8 @@ async def _look(reads: PollingReads, job_id: str, types: tuple[str, ...] | None,
     if job is None:
         raise jobs.missing(job_id)
     rows = await reads.events(job_id, after, PAGE, None)
-    told = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
-    return Look(told, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
+    new_events = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
+    return Look(new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
 
 
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
@@ -310,8 +310,8 @@ async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     base = job_answer.base_of(row)
     if row.stop_task is None or base is not None:
         return job_answer.Aside(row.outcome, base=base, device=device)
-    found = await _reads(request).stop(row.model_id, row.stop_task)
-    stop = None if found is None else job_answer.Stop(row.stop_task, *found)
+    stop_fields = await _reads(request).stop(row.model_id, row.stop_task)
+    stop = None if stop_fields is None else job_answer.Stop(row.stop_task, *stop_fields)
     return job_answer.Aside(row.outcome, stop, device=device)
 
 

@@ -119,8 +119,8 @@ class APIError(PerennialError):
         self.type = str(problem.get("type", "about:blank"))
         detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
         self.detail = one_line(detail[:MAX_DETAIL_CHARS])
-        found = problem.get("errors")
-        fields = found if isinstance(found, list) else []
+        field_errors = problem.get("errors")
+        fields = field_errors if isinstance(field_errors, list) else []
         self.errors: list[dict[str, str]] = [one for one in fields if isinstance(one, dict)]
         self.request_id = request_id
         self.retry_after_s = retry_after_s
@@ -132,8 +132,10 @@ class APIError(PerennialError):
         return self.type.rpartition("/")[2]
 
     def __str__(self) -> str:
-        shown = self.errors[:MAX_ERRORS]
-        lines = [one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown]
+        shown_errors = self.errors[:MAX_ERRORS]
+        lines = [
+            one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown_errors
+        ]
         return "\n".join([self.detail, *(f"  {line}" for line in lines)])
 
 
@@ -226,8 +228,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     """Return the error for a response of status 400 or above."""
     problem: dict[str, Any] = {}
     try:
-        found = json.loads(body)
-        problem = found if isinstance(found, dict) else {}
+        document = json.loads(body)
+        problem = document if isinstance(document, dict) else {}
     except (ValueError, RecursionError):  # for example, a proxy's HTML page
         problem = {"detail": _said_otherwise(status, headers, body)}
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
@@ -252,8 +254,8 @@ def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str
             f"A web page came in place of an answer (status {status}). Is the address that of a Perennial service, "
             "and does it answer behind the proxy there?"
         )
-    said = " ".join(text.split())
-    return f"The service answered {status}" + (f": {said}" if said else ".")
+    one_line_text = " ".join(text.split())
+    return f"The service answered {status}" + (f": {one_line_text}" if one_line_text else ".")
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -87,17 +87,17 @@ class LiveHtml:
         if self._handle is not None and not is_last and now - self._drawn < BETWEEN_S:
             return
         self._drawn = now
-        found = self._display.HTML(content)
+        rendered = self._display.HTML(content)
         if self._handle is None:
-            self._handle = self._display.display(found, display_id=True)
+            self._handle = self._display.display(rendered, display_id=True)
         else:
-            self._handle.update(found)
+            self._handle.update(rendered)
 
 
 def bar_of_bytes(title: str, done: int, total: int | None) -> str:
     """Return the HTML bar of a transfer, in bytes."""
-    said = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
-    return f'<div style="{_BOX}">{_text(title)}: {said}{_bar(done / total if total else 0.0, _GOOD)}</div>'
+    amount = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
+    return f'<div style="{_BOX}">{_text(title)}: {amount}{_bar(done / total if total else 0.0, _GOOD)}</div>'
 
 
 def _model(model: Model | ListedModel) -> str:
@@ -143,12 +143,12 @@ def _version(version: Version) -> str:
 
 
 def _check(check: GateCheck) -> tuple[str, str, str, str]:
-    found = "not measured" if check.not_measured is not None else _number(check.value)
-    return _text(check.name), _text(found), _text(_number(check.limit)), _mark(check.passed)
+    value = "not measured" if check.not_measured is not None else _number(check.value)
+    return _text(check.name), _text(value), _text(_number(check.limit)), _mark(check.passed)
 
 
 def _job(job: Job) -> str:
-    said, progress = state(job), job.progress
+    state_word, progress = state(job), job.progress
     color = {"held": _WAITS, "waiting": _WAITS, "paused": _WAITS, "failed": _BAD, "rejected": _BAD}
     numbers = []
     if progress.step is not None and progress.total_steps:
@@ -157,15 +157,15 @@ def _job(job: Job) -> str:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
     if left(job):
         numbers.append(left(job))
-    what = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
+    kind = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
-        ("state", ", ".join([said, *numbers])),
+        ("state", ", ".join([state_word, *numbers])),
         ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
         ("waits", by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
-    bar = _bar(share(job), color.get(said, _GOOD))
-    return f"{_head('Job', what, job.id)}{bar}{_pairs(rows)}"
+    bar = _bar(share(job), color.get(state_word, _GOOD))
+    return f"{_head('Job', kind, job.id)}{bar}{_pairs(rows)}"
 
 
 def _compare(compare: Compare) -> str:
@@ -197,11 +197,11 @@ def _metrics(metrics: Metrics) -> str:
         f'<th style="{_NUMBER}" title="{_text(column.name or "")}">task {column.task}</th>'
         for column in columns
     )
-    lines = []
+    rows = []
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        shown = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
-        lines.append(f'<tr><th style="{_CELL}">version {row.version}</th>{shown}</tr>')
-    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(lines)}</table>'
+        cells_html = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
+    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(rows)}</table>'
     return f"{_head('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
@@ -243,8 +243,8 @@ def _head(kind: str, name: str, id_: str) -> str:
 
 
 def _mark(passed: bool) -> str:
-    color, sign, said = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
-    return f'<span style="color:{color}" title="{said}">{sign}</span>'
+    color, sign, label = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
+    return f'<span style="color:{color}" title="{label}">{sign}</span>'
 
 
 def _bar(share: float, color: str) -> str:
@@ -272,11 +272,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     names = "".join(
         f'<th style="{style}">{_text(name)}</th>' for style, name in zip(styles, head, strict=True)
     )
-    lines = [
+    row_cells = [
         "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
         for row in rows
     ]
-    return f'<table style="{_TABLE}"><tr>{names}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
+    return f'<table style="{_TABLE}"><tr>{names}</tr>{"".join(f"<tr>{cells}</tr>" for cells in row_cells)}</table>'
 
 
 _SHOWN: dict[type[Any], Callable[[Any], str]] = {

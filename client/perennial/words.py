@@ -172,12 +172,12 @@ def by_commands(text: str) -> str:
     """
     text = as_options(one_line(text).replace(*ATTENTION))
     text = _BACK.sub(_take_back, text)
-    for said, typed in SAID:
-        text = re.sub(said, typed, text)
+    for pattern, typed in SAID:
+        text = re.sub(pattern, typed, text)
 
     def put(step: Step) -> str | None:
-        said = _command(step, None)
-        return None if said is None else f"`{said}`"
+        pattern = _command(step, None)
+        return None if pattern is None else f"`{pattern}`"
 
     text = replace_steps(text, put)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
@@ -203,10 +203,10 @@ def left_out(found: BatchReport) -> list[str]:
     kind."""
     if not found.rejected_count:
         return bad_entries_of(found)
-    shown = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
+    examples = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
     more = ", …" if found.rejected_count > 3 else ""
     files = "1 file" if found.rejected_count == 1 else f"{found.rejected_count:,} files"
-    return [f"{files} could not be used: {shown}{more}", *bad_entries_of(found)]
+    return [f"{files} could not be used: {examples}{more}", *bad_entries_of(found)]
 
 
 def bad_entries_of(found: BatchReport) -> list[str]:
@@ -214,10 +214,10 @@ def bad_entries_of(found: BatchReport) -> list[str]:
     any."""
     if not found.bad_entries_count:
         return []
-    shown = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
+    examples = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
     more = "; …" if found.bad_entries_count > 3 else ""
     entries = "1 entry" if found.bad_entries_count == 1 else f"{found.bad_entries_count:,} entries"
-    return [f"{entries} of the label table left out: {shown}{more}"]
+    return [f"{entries} of the label table left out: {examples}{more}"]
 
 
 def found_in(task: Task) -> list[str]:

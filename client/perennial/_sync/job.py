@@ -78,9 +78,9 @@ class JobHandle:
     def refresh(self) -> types.Job:
         """Read the job from the service and return it."""
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
-        answer = self._http.send(Ask("GET", self._path, headers=headers))
-        if answer.status_code != NOT_MODIFIED or self.job is None:
-            self.job, self._etag = read_as(types.Job, answer.json()), echoed(answer.headers.get("ETag"))
+        response = self._http.send(Ask("GET", self._path, headers=headers))
+        if response.status_code != NOT_MODIFIED or self.job is None:
+            self.job, self._etag = read_as(types.Job, response.json()), echoed(response.headers.get("ETag"))
         return self.job
 
     def wait(
@@ -148,11 +148,11 @@ class JobHandle:
             return GateHeld(held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
-        said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
+        reason = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
         if job.kind == "fetch" and job.state == "failed":
-            return BaseFailed(said, job)
+            return BaseFailed(reason, job)
         kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
-        return kinds.get(job.state, JobFailed)(said, job)
+        return kinds.get(job.state, JobFailed)(reason, job)
 
     def events(
         self,
@@ -178,9 +178,11 @@ class JobHandle:
             yield line
         if follow:
             for event in self.events(after, only=("log",)):
-                said = event.data
-                if isinstance(said, types.LogData):
-                    yield types.LogLine(id=event.id, at=event.at, level=said.level, message=said.message)
+                log_data = event.data
+                if isinstance(log_data, types.LogData):
+                    yield types.LogLine(
+                        id=event.id, at=event.at, level=log_data.level, message=log_data.message
+                    )
 
     def cancel(self) -> types.Job:
         """Cancel the job."""

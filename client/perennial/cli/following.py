@@ -82,9 +82,9 @@ def learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
 def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
     """Return the warnings of a job and its batch that the response to the submit did not
     contain."""
-    known = handle.task.warnings if handle.task else []
-    every = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
-    return [text for text in dict.fromkeys(every) if text not in known]
+    submit_warnings = handle.task.warnings if handle.task else []
+    all_warnings = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
+    return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
 def stream_events(shell: Shell, handle: JobHandle) -> None:

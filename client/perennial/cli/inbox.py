@@ -58,7 +58,7 @@ class Found:
 def find_batches(folder: Path) -> list[Found]:
     """Return the folders and archives in a folder by name, without hidden files, links and other
     types."""
-    found = []
+    batches = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
@@ -67,8 +67,8 @@ def find_batches(folder: Path) -> list[Found]:
             if is_archive or entry.is_dir(follow_symlinks=False):
                 batch = look_at(Path(entry.path))
                 if batch is not None:
-                    found.append(batch)
-    return found
+                    batches.append(batch)
+    return batches
 
 
 def look_at(path: Path) -> Found | None:
@@ -76,10 +76,10 @@ def look_at(path: Path) -> Found | None:
     state, latest, problem = [], 0.0, None
     try:
         try:
-            for name, seen in _walk(path):
-                latest = max(latest, seen.st_mtime, seen.st_ctime)
-                state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
-                problem = problem or _refuse(one_line(f"{path.name}/{name}"), seen.st_mode)
+            for name, status in _walk(path):
+                latest = max(latest, status.st_mtime, status.st_ctime)
+                state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+                problem = problem or _refuse(one_line(f"{path.name}/{name}"), status.st_mode)
         except PermissionError as error:
             problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)

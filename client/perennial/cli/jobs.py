@@ -35,21 +35,22 @@ def jobs() -> None:
 )
 def list_jobs(shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int) -> None:
     """List jobs, newest first."""
-    client, asked = shell.client(), None if wanted is None else JOBS[wanted]
-    every = client.jobs.list(model=model, state=asked, kind=kind)
-    found = list(islice((one for one in every if wanted in (None, one.state, state(one))), limit))
+    client, service_state = shell.client(), None if wanted is None else JOBS[wanted]
+    every = client.jobs.list(model=model, state=service_state, kind=kind)
+    matching_jobs = list(islice((one for one in every if wanted in (None, one.state, state(one))), limit))
     rows = [
-        (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at)) for one in found
+        (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at))
+        for one in matching_jobs
     ]
-    shell.rows(found, rows, "No job.")
+    shell.rows(matching_jobs, rows, "No job.")
 
 
 @command("show", jobs)
 @click.argument("job")
 def show(shell: Shell, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
-    found = shell.client().jobs.retrieve(job)
-    shell.answer(found, lambda: _show(found))
+    job_details = shell.client().jobs.retrieve(job)
+    shell.answer(job_details, lambda: _show(job_details))
 
 
 def _show(job: Job) -> None:
@@ -110,8 +111,8 @@ def _acts(verb: str, text: str, done: str) -> None:
     @command(verb, jobs, help=text)
     @click.argument("job")
     def act(shell: Shell, job: str) -> None:
-        found = getattr(shell.client().jobs, verb)(job)
-        shell.answer(found, lambda: say(f"Job {job} {done}: it is {found.state}."))
+        changed_job = getattr(shell.client().jobs, verb)(job)
+        shell.answer(changed_job, lambda: say(f"Job {job} {done}: it is {changed_job.state}."))
 
 
 _acts("cancel", "End a job. It can be retried while its data is kept.", "is being ended")

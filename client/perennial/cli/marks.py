@@ -31,12 +31,12 @@ class Standing:
     def words(self, version: int | None) -> str:
         """Return the role of a version as words after its number, such as ", in production"; else
         ""."""
-        found = {self.production: "in production"}
+        roles = {self.production: "in production"}
         if version is not None and version == self.latest:
-            found[version] = (
-                f"{found[version]} and the newest published" if version in found else "the newest published"
+            roles[version] = (
+                f"{roles[version]} and the newest published" if version in roles else "the newest published"
             )
-        return f", {found[version]}" if version is not None and version in found else ""
+        return f", {roles[version]}" if version is not None and version in roles else ""
 
     def legend(self) -> str:
         """Return the legend below a table; empty for a model without a version."""

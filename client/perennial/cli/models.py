@@ -44,8 +44,14 @@ models.add_command(rebase)
 def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.client().models.list(query=query, summary=True)
-    found = [one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}]
-    shell.rows(found, map(_row, found), "No model yet: make one with `perennial models create NAME`.")
+    matching_models = [
+        one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}
+    ]
+    shell.rows(
+        matching_models,
+        map(_row, matching_models),
+        "No model yet: make one with `perennial models create NAME`.",
+    )
 
 
 def _row(model: ListedModel) -> tuple[Cell, ...]:
@@ -161,16 +167,16 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
         gate["checks"] = checks
     precision, tags = values.pop("precision"), [tag for tag in values["tags"] if tag]
     is_tagged = bool(values.pop("tags"))
-    found = {name: value for name, value in values.items() if value is not None}
+    request_fields = {name: value for name, value in values.items() if value is not None}
     if is_tagged:
-        found["tags"] = tags
+        request_fields["tags"] = tags
     if precision is not None:
-        found["answers"] = {"precision": precision} if precision not in (0, NONE) else None
-    if found.get("training_data_days") == NONE:
-        found["training_data_days"] = None
-    if found.get("description") == "":
-        found["description"] = None
-    return {**found, **({"gate": gate} if gate else {})}
+        request_fields["answers"] = {"precision": precision} if precision not in (0, NONE) else None
+    if request_fields.get("training_data_days") == NONE:
+        request_fields["training_data_days"] = None
+    if request_fields.get("description") == "":
+        request_fields["description"] = None
+    return {**request_fields, **({"gate": gate} if gate else {})}
 
 
 @command("create", models)
@@ -189,12 +195,12 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 @_fields()
 def create(shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any) -> None:
     """Create a model. Only its NAME is required."""
-    said = _said(values)
+    request_fields = _said(values)
     for field in ("architecture", "base"):
-        if said.get(field, "").startswith("{"):
-            said[field] = json_value(said[field])
+        if request_fields.get(field, "").startswith("{"):
+            request_fields[field] = json_value(request_fields[field])
     client = shell.client()
-    model = client.models.create(name, scenario, exist_ok=exist_ok, **said)  # type: ignore[arg-type]
+    model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
         model = _with_base(shell, client, model, model.job)
     shell.answer(model, lambda: _show(model))
@@ -214,8 +220,8 @@ def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model
 @click.argument("model")
 def show(shell: Shell, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
-    found = shell.client().models.retrieve(model)
-    shell.answer(found, lambda: _show(found))
+    model_details = shell.client().models.retrieve(model)
+    shell.answer(model_details, lambda: _show(model_details))
 
 
 def _show(model: Model) -> None:
@@ -263,8 +269,8 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has all."
         )
-    found = shell.client().models.update(model, **changes)
-    shell.answer(found, lambda: _show(found))
+    changed_model = shell.client().models.update(model, **changes)
+    shell.answer(changed_model, lambda: _show(changed_model))
 
 
 @command("rm", models)
@@ -273,12 +279,15 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
 def rm(shell: Shell, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
     client = shell.client()
-    found = client.models.retrieve(model)
+    model_details = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
-        confirm(f"Delete {found.name} with its {versions} versions? This cannot be undone")
-    client.models.delete(found.id)
-    shell.answer({"deleted": found.id, "name": found.name}, lambda: say(one_line(f"Deleted {found.name}.")))
+        confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
+    client.models.delete(model_details.id)
+    shell.answer(
+        {"deleted": model_details.id, "name": model_details.name},
+        lambda: say(one_line(f"Deleted {model_details.name}.")),
+    )
 
 
 @command("memory", models)
@@ -289,10 +298,10 @@ def memory(shell: Shell, model: str, delete: bool) -> None:
     client = shell.client()
     if delete:
         client.memory.delete(model)
-    found = client.memory.retrieve(model)
+    buffer = client.memory.retrieve(model)
     rows: list[tuple[str, Cell]] = [
-        ("version", found.version),
-        ("images", found.items),
-        ("bytes", size(found.bytes)),
+        ("version", buffer.version),
+        ("images", buffer.items),
+        ("bytes", size(buffer.bytes)),
     ]
-    shell.answer(found, lambda: fields(rows))
+    shell.answer(buffer, lambda: fields(rows))

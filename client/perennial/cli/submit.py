@@ -93,7 +93,7 @@ def submit(
                 if not known:
                     raise
                 source = source_of(path, known_classes=known, **chosen)
-        told = _say_source(source) if isinstance(source, PackedSource) else set()
+        printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
@@ -113,7 +113,7 @@ def submit(
             )
         if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
             for warning in source.warnings:
-                if warning not in told:
+                if warning not in printed_warnings:
                     complain(f"warning: {warning}")
     if handle.repeats is not None:
         complain(one_line(repeated(model, handle.repeats)))
@@ -133,8 +133,8 @@ def submit(
         return
     number = handle.task.number if handle.task else "?"
     job = shell_word(handle.id)
-    said = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
-    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(said))
+    sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
+    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(sentence))
 
 
 @contextmanager

@@ -38,13 +38,13 @@ def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""
     client = shell.client()
-    found = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     if shell.is_json or not is_terminal() or shell.form != Form():
-        shell.rows(found, (_row(one, one.version) for one in found), EMPTY)
+        shell.rows(matching_tasks, (_row(one, one.version) for one in matching_tasks), EMPTY)
         return
     where = Standing.of(client.models.retrieve(model).aliases)
-    shell.rows(found, (_row(one, where.marked(one.version)) for one in found), EMPTY)
-    for text in filter(None, (where.legend(), where.now()) if found else ()):
+    shell.rows(matching_tasks, (_row(one, where.marked(one.version)) for one in matching_tasks), EMPTY)
+    for text in filter(None, (where.legend(), where.now()) if matching_tasks else ()):
         say(text)
 
 
@@ -59,8 +59,10 @@ def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
 def show(shell: Shell, model: str, task: int) -> None:
     """Show one batch: its standing, its classes and the findings in it."""
     client = shell.client()
-    found = client.tasks.retrieve(model, task)
-    shell.answer(found, lambda: _show(found, Standing.of(client.models.retrieve(model).aliases)))
+    task_details = client.tasks.retrieve(model, task)
+    shell.answer(
+        task_details, lambda: _show(task_details, Standing.of(client.models.retrieve(model).aliases))
+    )
 
 
 def _show(task: Task, where: Standing) -> None:
@@ -99,8 +101,10 @@ def _named(version: int | None, where: Standing) -> Cell:
 @REASON
 def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Let the lineage continue without a task whose version is held."""
-    found = shell.client().tasks.continue_without(model, task, reason=reason)
-    shell.answer(found, lambda: say(f"Task {task} is {found.standing}; later batches go on without it."))
+    skipped_task = shell.client().tasks.continue_without(model, task, reason=reason)
+    shell.answer(
+        skipped_task, lambda: say(f"Task {task} is {skipped_task.standing}; later batches go on without it.")
+    )
 
 
 @command("discard", tasks)
@@ -109,8 +113,8 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @REASON
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Give a task up, so that nothing waits for it any more."""
-    found = shell.client().tasks.discard(model, task, reason=reason)
-    shell.answer(found, lambda: say(f"Task {task} is {found.standing}."))
+    discarded_task = shell.client().tasks.discard(model, task, reason=reason)
+    shell.answer(discarded_task, lambda: say(f"Task {task} is {discarded_task.standing}."))
 
 
 @command("relearn", tasks)

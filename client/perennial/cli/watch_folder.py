@@ -280,9 +280,9 @@ class Watch:
         self._tell(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
 
     def _tell(self, name: str, what: str, more: str) -> None:
-        said = {"batch": name or None, "what": what, "more": more}
+        record = {"batch": name or None, "what": what, "more": more}
         if self.shell.is_json:
-            line(said)
+            line(record)
         else:
             say(one_line(": ".join(part for part in (name, what, more) if part)))
 
