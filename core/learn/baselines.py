@@ -96,18 +96,20 @@ def baselines(
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
         duplicates = group_samples(parts)
-        kept = usable(labels, len(network.classes_of(head)), duplicates)
+        usable_images = usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
-        if kept is None or not bool(torch.isfinite(phi).all()):
+        if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
-        own.append(torch.cat([right[task][samples[task].rows] for task in group])[kept])
-        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows, duplicates[kept])
-        ncm |= _by_task(answers.ncm, of[kept], group)
-        lda |= {} if answers.lda is None else _by_task(answers.lda, of[kept], group)
+        own.append(torch.cat([right[task][samples[task].rows] for task in group])[usable_images])
+        answers = five_fold(
+            phi[usable_images.to(phi.device)], labels[usable_images], rows, duplicates[usable_images]
+        )
+        ncm |= _by_task(answers.ncm, of[usable_images], group)
+        lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
         if grows and answers.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _later(answers.first, own_rows[kept], of[kept], group)
+            later |= _later(answers.first, own_rows[usable_images], of[usable_images], group)
     itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
@@ -164,11 +166,11 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
 
 def _deal(labels: Tensor) -> Tensor:
     order = labels.argsort(stable=True)
-    turn = torch.empty_like(labels)
-    turn[order] = torch.arange(len(labels))
+    turn_of = torch.empty_like(labels)
+    turn_of[order] = torch.arange(len(labels))
     counts = torch.bincount(labels)
     first = counts.cumsum(0) - counts
-    return (turn - first[labels] + labels) % FOLDS
+    return (turn_of - first[labels] + labels) % FOLDS
 
 
 def five_fold(
@@ -214,9 +216,9 @@ def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels: int64 [n], columns.
         rows: int64 [C], the row of the head for each column.
     """
-    own = scores.gather(1, labels[:, None])
+    own_scores = scores.gather(1, labels[:, None])
     columns = torch.arange(scores.shape[1], device=scores.device)
-    better = (scores > own) | ((scores == own) & (columns < labels[:, None]))
+    better = (scores > own_scores) | ((scores == own_scores) & (columns < labels[:, None]))
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
@@ -238,23 +240,23 @@ def without(whole: Sums, part: Sums) -> Sums:
 def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
     """Return task → correct predictions and total; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
-    return {str(task): found for task, found in counts.items() if found[1]}
+    return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
 def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, dict[str, int]]:
     """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
     [n], tasks."""
-    found = {}
+    rows_by_task = {}
     for task in tasks:
         mine = of == task
         if not bool(mine.any()):
             continue
         taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
         values, counts = torch.unique(taken, return_counts=True)
-        found[str(task)] = {
+        rows_by_task[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
         }
-    return found
+    return rows_by_task
 
 
 def _told(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:

@@ -47,20 +47,20 @@ def changed_predictions(
         temperature: the parent's.
         known: task → which of the parent's answers are right, bool [N]; None: of no task.
     """
-    found: dict[str, dict[str, int]] = {}
-    said: dict[int, Answers] = {}
+    changes: dict[str, dict[str, int]] = {}
+    predictions: dict[int, Answers] = {}
     for task, after in right.items():
         data = parts[task]
         if not can_answer(parent, task, classes_present(data)):
             continue
         before = (known or {}).get(task)
         if before is None:
-            said[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
+            predictions[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
-        found[str(task)] = counts
-    return found, said
+        changes[str(task)] = counts
+    return changes, predictions
 
 
 def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:

@@ -134,13 +134,13 @@ class Context:
         Rows and parameters that were added since the task began have θ_start = 0.
         """
         anchors: dict[str, Tensor] = self.cache.setdefault("start", {})
-        found: dict[str, Tensor] = {}
+        displacements: dict[str, Tensor] = {}
         for name in names:
             if name not in anchors:
                 start = self.weights_at("update_start").get(name)
                 anchors[name] = _padded(start, self.trainable[name])
-            found[name] = self.trainable[name].detach() - anchors[name]
-        return found
+            displacements[name] = self.trainable[name].detach() - anchors[name]
+        return displacements
 
     def autocast(self) -> Any:
         """Return the context of mixed precision for training passes, as the recipe sets it for this
@@ -156,13 +156,13 @@ class Context:
     def extra_forward(self) -> Iterator[None]:
         """Run further forward passes: BatchNorm uses batch statistics, and its buffers do not
         change."""
-        held = self._training_norms()
-        for module in held:
+        norms = self._training_norms()
+        for module in norms:
             module.track_running_stats = False
         try:
             yield
         finally:
-            for module in held:
+            for module in norms:
                 module.track_running_stats = True
 
     @contextmanager

@@ -117,29 +117,31 @@ def _suspects(data: DataReport) -> Finding | None:
 
 
 def _shift(data: DataReport) -> Finding | None:
-    found = data.get("shift")
-    if found is None or found["of"] != "known classes" or found["p"] >= SHIFT:
+    shift = data.get("shift")
+    if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
-    worst = sorted(found["per_class"], key=lambda one: -one["outside"])[:3]
+    worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
     far = [f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1]
     most = f", most of all {', '.join(far)}" if far else ""
-    by_light = found["p_light"] < found["p_features"]
+    by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {found['p']:.3f}){most}: {cause}, "
+        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: {cause}, "
         "perhaps. Look at them; if they are right, the model needs them."
     )
     return {"kind": "shift", "holds": True, "text": text}
 
 
 def _would_say(data: DataReport) -> Finding | None:
-    told = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
-    if not told:
+    confident = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
+    if not confident:
         return None
-    first = told[0]
-    each = [f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in told[:5]]
-    more = "" if len(told) <= 5 else f", and {len(told) - 5} more classes by others"
+    first = confident[0]
+    each = [
+        f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in confident[:5]
+    ]
+    more = "" if len(confident) <= 5 else f", and {len(confident) - 5} more classes by others"
     text = (
         f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a probability of at least "
         f"{first['least']:.3g}): it does not know these classes yet."

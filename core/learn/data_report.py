@@ -67,33 +67,35 @@ class Looker:
         seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
         rows = evenly_spaced(len(data), MOST_IMAGES)
-        seen = self._features(data.images, rows)
-        found: DataReport = {
+        seen_features = self._features(data.images, rows)
+        report: DataReport = {
             **(spec.data or {}),
             "shift": None,
             "suspects": [],
             "suspects_count": 0,
             "examined": 0,
         }
-        if bool(torch.isfinite(seen).all()):
-            found |= self._suspects(data, rows, seen, generator)
+        if bool(torch.isfinite(seen_features).all()):
+            report |= self._suspects(data, rows, seen_features, generator)
             earlier = self._earlier()
             if earlier is not None:
                 new = Labelled(
-                    seen, light(data.images[rows]), [data.names[i] for i in data.labels[rows].tolist()]
+                    seen_features,
+                    light(data.images[rows]),
+                    [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
-                found["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
+                report["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
         if spec.scenario == "class":
             is_whole = self.network.takes_features and len(rows) == len(data)
-            found["would_say"] = would_say(
-                self._parent(), FeatureDataset(seen, data.labels, data.names) if is_whole else data
+            report["would_say"] = would_say(
+                self._parent(), FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
             )
             self.alive()
         held_out = self._held_out(spec.task)
-        others = 0 if held_out is None else len(held_out)
-        found["findings"] = findings(found, len(data), others, spec.settled)
-        return found
+        num_held_out = 0 if held_out is None else len(held_out)
+        report["findings"] = findings(report, len(data), num_held_out, spec.settled)
+        return report
 
     def _parent(self) -> Parent:
         """Return the version that the job starts from, as the shift tests use it."""
@@ -109,12 +111,12 @@ class Looker:
     def _suspects(self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator) -> DataReport:
         looks = read_hashes(self.spec.task.traces, "train", data)
         alike = group_alike([(len(rows), None if looks is None else looks[rows.numpy()])])
-        found = suspects(seen, data.labels[rows], generator, alike)
+        suspicious = suspects(seen, data.labels[rows], generator, alike)
         paths = _paths(self.spec)
-        shown: list[Suspect] = []
-        for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in found[:3]), strict=True):
+        entries: list[Suspect] = []
+        for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
-            shown.append(
+            entries.append(
                 {
                     "index": index,
                     "path": paths[index] if paths else None,
@@ -123,7 +125,7 @@ class Looker:
                     "score": round(score, 1),
                 }
             )
-        return {"suspects": shown, "suspects_count": len(found.rows), "examined": found.examined}
+        return {"suspects": entries, "suspects_count": len(suspicious.rows), "examined": suspicious.examined}
 
     def _earlier(self) -> Labelled | None:
         """Return held-out images of earlier tasks, preferring tasks with classes of the batch.
@@ -131,14 +133,16 @@ class Looker:
         Each task contributes an equal share of the images there is room for. None if there are
         none.
         """
-        kept = [task for task in self.spec.history if task.held_out is not None]
+        with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
-        if self.spec.scenario != "task" and any(mine & set(task.classes) for task in kept):
-            kept = [task for task in kept if mine & set(task.classes)]
+        if self.spec.scenario != "task" and any(mine & set(task.classes) for task in with_held_out):
+            with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
-        for task, data, rows in self._of_tasks(kept, mine):
-            known = self.kept.get(task)
-            parts.append(self._features(data.images, rows) if known is None else known[rows])
+        for task, data, rows in self._of_tasks(with_held_out, mine):
+            known_features = self.kept.get(task)
+            parts.append(
+                self._features(data.images, rows) if known_features is None else known_features[rows]
+            )
             lit.append(light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
@@ -156,8 +160,8 @@ class Looker:
             assert data is not None, "only tasks that keep it"
             rows = torch.arange(len(data))
             if mine & set(task.classes) and self.spec.scenario != "task":
-                wanted = torch.tensor([name in mine for name in data.names])
-                rows = wanted[data.labels].nonzero().squeeze(1)
+                is_shared = torch.tensor([name in mine for name in data.names])
+                rows = is_shared[data.labels].nonzero().squeeze(1)
             if len(rows):
                 yield task.number, data, rows[evenly_spaced(len(rows), share)]
 
@@ -170,8 +174,8 @@ class Looker:
         """Return the features of some images, float32 [n, width], on the CPU."""
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
-        for some in rows.split(_PASS):  # type: ignore[no-untyped-call]
-            parts.append(features(self.network, images[some], self.inputs, head).cpu())
+        for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
+            parts.append(features(self.network, images[chunk], self.inputs, head).cpu())
             self.alive()
         return torch.cat(parts).clone()
 
@@ -186,5 +190,5 @@ def _paths(spec: JobSpec) -> list[str] | None:
     """Return the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None
-    found: list[str] = json.loads(spec.task.paths.read_text())
-    return found
+    paths: list[str] = json.loads(spec.task.paths.read_text())
+    return paths

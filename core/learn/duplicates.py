@@ -26,8 +26,8 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
         parts: number of images of each part and their hashes uint64 [N, 2]; without hashes, each
             image is a group of its own.
     """
-    known = [hashes for _, hashes in parts if hashes is not None]
-    numbers = torch.from_numpy(near.group(np.concatenate(known))) if known else None
+    known_hashes = [hashes for _, hashes in parts if hashes is not None]
+    numbers = torch.from_numpy(near.group(np.concatenate(known_hashes))) if known_hashes else None
     found: list[Tensor] = []
     at, other = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:

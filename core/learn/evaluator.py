@@ -156,7 +156,7 @@ class Evaluator:
     def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
         """Return task → mask of the parent's correct predictions; tasks without stored ones are
         left out."""
-        found: dict[int, Tensor] = {}
+        right_by_task: dict[int, Tensor] = {}
         for task in self._spec.history:
             data = parts.get(task.number)
             if task.answers is None or data is None:
@@ -166,8 +166,8 @@ class Evaluator:
                 continue
             answers = kept_answers.read_file(task.answers)
             if len(answers.rows) == len(data):
-                found[task.number] = answers.right(data.targets(parent.classes_of(head)))
-        return found
+                right_by_task[task.number] = answers.right(data.targets(parent.classes_of(head)))
+        return right_by_task
 
     def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
         """Evaluate closed-form classifiers on the features; return none where held-out images are
@@ -253,11 +253,11 @@ class Evaluator:
         right: dict[int, Tensor] = {}
         for task, data in known.items():
             if stride == 1:
-                said = answers_of(logits[task].values, logits[task].targets, value)
-                answers = said, said.right(logits[task].targets)
+                predictions = answers_of(logits[task].values, logits[task].targets, value)
+                result = predictions, predictions.right(logits[task].targets)
             else:
-                answers = answers_on_task(network, data, task, predict, self._inputs, value)
-            right[task] = self._keep("new", task, data, answers)
+                result = answers_on_task(network, data, task, predict, self._inputs, value)
+            right[task] = self._keep("new", task, data, result)
         return right, calibration
 
     def _keep(self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]) -> Tensor:

@@ -251,15 +251,15 @@ class Job:
             lambda: self._emit(AliveEvent()),
             self._features.kept,
         )
-        found = looker.report(data)
+        report = looker.report(data)
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self._emit(DataEvent(report=found))
-        for one in found["findings"]:
+        self._emit(DataEvent(report=report))
+        for one in report["findings"]:
             if not one["holds"]:
                 self._log(one["text"])
             elif self._recipe.data_report == "warn":
                 self._warn(one["text"])
-        if self._recipe.data_report == "hold" and (why := held(found)):
+        if self._recipe.data_report == "hold" and (why := held(report)):
             raise DataHeld(why)
 
     def _resumed(self, data: Dataset) -> _Run | None:
@@ -499,10 +499,10 @@ class Job:
 def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
     """Return the parts of one task's state: the one that later jobs read, and the remainder if
     any."""
-    rest = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
-    read = {name: tensor for name, tensor in tensors.items() if name not in rest}
+    remainder = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
+    read = {name: tensor for name, tensor in tensors.items() if name not in remainder}
     parts: list[Part] = [(f"{kind}.{task}", kind, read)]
-    return [*parts, (f"{kind}.{task}.{REST}", kind, rest)] if rest else parts
+    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
 def _hyper(recipe: Recipe) -> dict[str, object]:

@@ -45,9 +45,9 @@ class KnownFeatures(Inputs):
 
     def __call__(self, images: Tensor) -> Tensor:
         if self._known and images.dtype == torch.uint8:
-            found = [self._known.get(key) for key in _keys(images)]
-            if found and all(row is not None for row in found):
-                return torch.stack([row for row in found if row is not None]).to(self.device)
+            features = [self._known.get(key) for key in _keys(images)]
+            if features and all(row is not None for row in features):
+                return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
     def remember(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:

@@ -139,8 +139,8 @@ class Loop:
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
-        kept = self.method.frozen_until_end_task
-        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=kept)
+        parent_types = self.method.frozen_until_end_task
+        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types)
         self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
@@ -178,9 +178,9 @@ class Loop:
     def _stage(self, stage: int, begins: bool) -> None:
         """Run the epochs of a stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
-        asked = schedule.stages[stage]
-        ctx.stage = asked.name
-        self._select(asked.depth or ctx.recipe.depth)
+        current_stage = schedule.stages[stage]
+        ctx.stage = current_stage.name
+        self._select(current_stage.depth or ctx.recipe.depth)
         if stage < schedule.training:
             if begins:
                 self._modes(False)
@@ -357,16 +357,16 @@ class Loop:
         return Snapshot(tensors, state)
 
     def _grant_request(self) -> None:
-        asked = self._control.take()
-        if asked is ControlRequest.ANYTIME and self.validation.anytime:
+        request = self._control.take()
+        if request is ControlRequest.ANYTIME and self.validation.anytime:
             self._save_best(self.validation.best)
-        if asked not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
+        if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report()
         self._save(self.snapshot())
-        if asked is ControlRequest.STOP:
+        if request is ControlRequest.STOP:
             raise Stopped
 
     # Set-up.
@@ -404,10 +404,14 @@ class Loop:
         set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
-        schedule, given = self.schedule, self.ctx.recipe.optimizer
+        schedule, optimizer_recipe = self.schedule, self.ctx.recipe.optimizer
         steps = schedule.per_epoch * schedule.epochs[stage]
         training = stage < schedule.training
-        recipe = schedule.stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
+        recipe = (
+            schedule.stages[stage].optimizer(optimizer_recipe)
+            if training
+            else rebalance.optimizer_of(self.ctx)
+        )
         pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:

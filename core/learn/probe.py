@@ -142,8 +142,8 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
             rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
             near = unit[rows] @ unit.T
             near[group[rows, None] == group] = -torch.inf
-            best, found = near.topk(k, dim=1)
-            count = (votes[found] * best.isfinite()[..., None]).sum(1)
+            best, neighbours = near.topk(k, dim=1)
+            count = (votes[neighbours] * best.isfinite()[..., None]).sum(1)
             right.append(torch.where(count.amax(1) > 0, count.argmax(1), -1).cpu())
     return torch.cat(right) == labels
 
@@ -151,8 +151,8 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
 def evenly_spaced(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
-    kept = min(n, most)
-    return torch.arange(kept) * n // max(1, kept)
+    count = min(n, most)
+    return torch.arange(count) * n // max(1, count)
 
 
 def _count(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:

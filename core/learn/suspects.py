@@ -66,12 +66,17 @@ def suspects(
         return Suspects(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
     log = probabilities(narrowed(features[judged], generator), label, alike).log()
-    own = log.gather(1, label[:, None]).squeeze(1)
+    own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
-    least = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
-    found = ((best - own) > least).nonzero().squeeze(1)
-    found = found[(best - own)[found].argsort(descending=True, stable=True)]
-    return Suspects(judged[found], number[suggested[found]], (best - own)[found].exp(), len(judged))
+    threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
+    suspect_rows = ((best - own_log) > threshold).nonzero().squeeze(1)
+    suspect_rows = suspect_rows[(best - own_log)[suspect_rows].argsort(descending=True, stable=True)]
+    return Suspects(
+        judged[suspect_rows],
+        number[suggested[suspect_rows]],
+        (best - own_log)[suspect_rows].exp(),
+        len(judged),
+    )
 
 
 def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -87,8 +92,10 @@ def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None
         out = fold == one
         made_of = without(whole, sums_of(h[out], labels[out], classes, wide=False))
         scores[out] = discriminant.discriminant(made_of)(h[out])
-    some = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
-    return (scores / fit_temperature(scores[some], labels[some])).softmax(1).clamp(min=1e-12)
+    tempered_rows = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
+    return (
+        (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows])).softmax(1).clamp(min=1e-12)
+    )
 
 
 def narrowed(features: Tensor, generator: torch.Generator) -> Tensor:

@@ -21,9 +21,9 @@ def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
         classes: int64 [N], on the CPU.
     """
     order = torch.randperm(classes.numel(), generator=generator)
-    turns = _count_before(classes[order])
+    earlier_counts = _count_before(classes[order])
     chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
-    return order[(turns + chance).argsort(stable=True)[:n]]
+    return order[(earlier_counts + chance).argsort(stable=True)[:n]]
 
 
 def _count_before(classes: Tensor) -> Tensor:

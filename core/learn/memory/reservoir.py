@@ -42,10 +42,10 @@ class Items:
     @staticmethod
     def of(section: Section, rows: Tensor) -> Items:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
-        held = section.tensors
+        tensors = section.tensors
         tasks = section.on_host("tasks").index_select(0, rows)
-        rows = send(rows, held["labels"].device)
-        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items() if name != "tasks"}
+        rows = send(rows, tensors["labels"].device)
+        picked = {name: tensor.index_select(0, rows) for name, tensor in tensors.items() if name != "tasks"}
         return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
 
     def some(self, rows: slice) -> Items:
@@ -107,8 +107,10 @@ class Reservoir:
         """Remove all items of these tasks; return their number."""
         if self.size == 0:
             return 0
-        held = self._section.on_host("tasks").tolist()
-        keep = torch.tensor([i for i, task in enumerate(held) if task not in tasks], dtype=torch.int64)
+        stored_tasks = self._section.on_host("tasks").tolist()
+        keep = torch.tensor(
+            [i for i, task in enumerate(stored_tasks) if task not in tasks], dtype=torch.int64
+        )
         removed = self.size - keep.numel()
         if removed:
             self._keep(keep)
@@ -130,10 +132,10 @@ class Reservoir:
             logits: [B, W] or None; all calls of one reservoir must agree on having logits.
         """
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
-        seen, held = self.seen, self.size
+        offered, stored = self.seen, self.size
         slots = self._choose_slots(u, labels, task)
-        size = max([held, *(slot + 1 for slot in slots)])
-        self._section.json["seen"] = seen + len(u)
+        size = max([stored, *(slot + 1 for slot in slots)])
+        self._section.json["seen"] = offered + len(u)
         if slots:
             host = torch.tensor([list(slots), list(slots.values())])
             at, rows = send(host, labels.device)
@@ -145,7 +147,7 @@ class Reservoir:
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
                 values["widths"] = torch.full_like(rows, logits.shape[1])
-            tasks = self._section.on_host("tasks") if held else None
+            tasks = self._section.on_host("tasks") if stored else None
             for name, value in values.items():
                 self._section.tensors[name] = self._written(self._section.tensors.get(name), at, value, size)
             if at.device.type != "cpu":
@@ -172,10 +174,10 @@ class Reservoir:
             return choose_slots(draws, self.seen, self.size, self.capacity)
         new = labels.cpu()
         classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
-        held = self._classes().tolist() if self.size else []
-        seen = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
-        slots = choose_slots_evenly(draws, classes.tolist(), held, seen, self.capacity)
-        self._section.json[SEEN] = {str(kind): seen[kind] for kind in sorted(seen)}
+        slot_classes = self._classes().tolist() if self.size else []
+        offered_by_class = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
+        slots = choose_slots_evenly(draws, classes.tolist(), slot_classes, offered_by_class, self.capacity)
+        self._section.json[SEEN] = {str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)}
         return slots
 
     def _classes(self) -> Tensor:
@@ -184,9 +186,9 @@ class Reservoir:
         return _number_classes(labels, self._section.on_host("tasks")) if self._heads else labels
 
     def _keep(self, rows: Tensor) -> None:
-        held = self._section.tensors
-        for name in list(held):
-            held[name] = held[name].index_select(0, rows.to(held[name].device))
+        tensors = self._section.tensors
+        for name in list(tensors):
+            tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
     def _written(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
         """Return `old` with `size` rows, in which the rows `at`, int64 [b], are set to `value` [b,

@@ -94,13 +94,13 @@ class Der(Method):
         reservoir = self._reservoir(ctx)
         reservoir.begin(offers=ctx.recipe.epochs, logits=True)
         if reservoir.size and "logits" not in self.state["buffer"].tensors:
-            held = self.state["buffer"].tensors
-            held["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
-            held["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
+            tensors = self.state["buffer"].tensors
+            tensors["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
+            tensors["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
             # Without logits nothing would preserve these items. Outputs beyond the highest stored
             # label may have been added for this task.
             everything = torch.arange(reservoir.size)
-            self._fill_logits(ctx, everything, int(held["labels"].max()) + 1)
+            self._fill_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
     def after_merge(self, ctx: Context) -> None:
         """Store logits of the merged weights for images of this task; those of earlier tasks keep
@@ -113,12 +113,14 @@ class Der(Method):
         """Return the cross-entropy of the new batch, and the weighted loss of each replayed
         term."""
         reservoir = self._reservoir(ctx)
-        wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
+        terms_in_use = {
+            name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0
+        }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        count = min(len(wanted), 1) if self.shares_draw else len(wanted)
+        count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
         draws = draw_parts(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
-            wanted, draws = {}, []  # there are fewer items than slices, and none for this one
+            terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
         if parts and ctx.rows_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.
@@ -134,13 +136,13 @@ class Der(Method):
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
-        for number, (name, (weight, loss)) in enumerate(wanted.items()):
+        for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_draw else number
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
-                taken, averaged = (_num_averaged(ctx, name, some) for some in (items, whole))
-                terms[name] = ctx.part.relative(taken, averaged) * terms[name]
+                slice_count, averaged = (_num_averaged(ctx, name, group) for group in (items, whole))
+                terms[name] = ctx.part.relative(slice_count, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -169,12 +171,14 @@ class Der(Method):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
                     places = send(part, ctx.device)
                     found.append((places if rows is None else places[rows], logits))
-        held = self.state["buffer"].tensors
-        wider = max((logits.shape[1] for _, logits in found), default=0) - held["logits"].shape[1]
-        held["logits"] = functional.pad(held["logits"], (0, max(0, wider)))
+        tensors = self.state["buffer"].tensors
+        wider = max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+        tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
         for rows, logits in found:
-            held["logits"][rows] = functional.pad(logits, (0, held["logits"].shape[1] - logits.shape[1]))
-            held["widths"][rows] = logits.shape[1]
+            tensors["logits"][rows] = functional.pad(
+                logits, (0, tensors["logits"].shape[1] - logits.shape[1])
+            )
+            tensors["widths"][rows] = logits.shape[1]
 
 
 def _num_averaged(ctx: Context, term: str, items: Items) -> int:

@@ -278,7 +278,7 @@ class Dlcft(Method):
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
         """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
         at Δ = 0."""
-        found: dict[int, float] = {}
+        rises: dict[int, float] = {}
         deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
         for task, (diagonal, slope) in memory.of_tasks().items():
             terms = [
@@ -289,8 +289,8 @@ class Dlcft(Method):
                 for n, d in deltas.items()
                 if n in diagonal
             ]
-            found[task] = float(torch.stack(terms).sum()) if terms else 0.0
-        return found
+            rises[task] = float(torch.stack(terms).sum()) if terms else 0.0
+        return rises
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
         """Return squared errors [B]."""
@@ -332,8 +332,8 @@ class Dlcft(Method):
         """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
-        found: CurvatureMemory = ctx.cache["memory"]
-        return found
+        memory: CurvatureMemory = ctx.cache["memory"]
+        return memory
 
     def _deltas(self, ctx: Context) -> dict[str, Tensor]:
         """Return Δ of the parameters that move and affect earlier tasks.
@@ -352,11 +352,11 @@ class Dlcft(Method):
     def _probes(self, ctx: Context) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
         outputs = len(ctx.network.classes_of(ctx.head_task))
-        asked = self.hyper.probes
-        if asked is None and outputs <= EXACT_OUTPUTS:
+        requested = self.hyper.probes
+        if requested is None and outputs <= EXACT_OUTPUTS:
             return None
-        wanted = asked or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
-        return None if wanted >= outputs else wanted
+        num_vectors = requested or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
+        return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: Context) -> None:
         """Fit the frozen rows of a head that has none: least squared error at ψ = 0.

@@ -62,8 +62,8 @@ class Er(Method):
             terms = self._joint_terms(ctx, batch, items, table)
         if ctx.part.of == 1:
             return terms
-        taken = batch.y.shape[0] + items.labels.shape[0]
-        share = ctx.part.relative(taken, ctx.part.images + whole.labels.shape[0])  # one mean over both
+        slice_count = batch.y.shape[0] + items.labels.shape[0]
+        share = ctx.part.relative(slice_count, ctx.part.images + whole.labels.shape[0])  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
     def _joint_terms(self, ctx: Context, batch: Batch, items: Items, table: Tensor) -> dict[str, Tensor]:
