@@ -69,8 +69,8 @@ def within(found: Hashes) -> Found:
     equal = first[group] < np.arange(len(found))
     near[equal] = first[group][equal]
     every = np.ones(len(distinct), np.bool_)
-    one, other, complete = _pairs(distinct, every, every)
-    early, late = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
+    one, partner, complete = _pairs(distinct, every, every)
+    early, late = np.minimum(first[one], first[partner]), np.maximum(first[one], first[partner])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
@@ -109,10 +109,10 @@ def group(found: Hashes) -> Rows:
     one, other, _ = _pairs(distinct, every, every)
     number = np.arange(len(distinct))
     while not np.array_equal(number[one], number[other]):
-        least = np.minimum(number[one], number[other])
+        smallest = np.minimum(number[one], number[other])
         for ends in (one, other):
             # join the whole group of an end, not the end alone
-            np.minimum.at(number, number[ends], least)
+            np.minimum.at(number, number[ends], smallest)
         number = number[number]
     while not np.array_equal(number, number[number]):
         number = number[number]

@@ -153,12 +153,12 @@ class Step:
 
     def __str__(self) -> str:
         """Return `POST /v1/jobs/job_1/retry {"recipe": {…}}`."""
-        said = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
+        text = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
         if self.body is not None:
-            said += f" {json.dumps(self.body, ensure_ascii=False)}"
+            text += f" {json.dumps(self.body, ensure_ascii=False)}"
         if self.recipe is not None:
-            said += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
-        return said
+            text += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
+        return text
 
     def as_command(self, word: Callable[[object], str] = _quote, model: str | None = None) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
@@ -167,10 +167,10 @@ class Step:
             word: returns a value as one word of a shell.
             model: the model's name, in place of the id in the path.
         """
-        found = self._operation()
-        if found is None:
+        match = self._operation()
+        if match is None:
             return None
-        operation, named = found
+        operation, named = match
         values: dict[str, Any] = {**dict(parse_qsl(self.query)), **(self.body or {}), **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
@@ -200,17 +200,17 @@ class Step:
     def as_button(self) -> str | None:
         """Return the label of the button or link that makes the request; None if no page has
         one."""
-        found = self._operation()
-        if found is None or found[0].button is None:
+        match = self._operation()
+        if match is None or match[0].button is None:
             return None
-        return _HOLE.sub(lambda hole: found[1][hole[1]], found[0].button)
+        return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
     def _operation(self) -> tuple[Operation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
-            found = re.fullmatch(f"/v1/{pattern}", self.path)
-            if found and operation.method == self.method:
-                return operation, {name: unquote(value) for name, value in found.groupdict().items()}
+            match = re.fullmatch(f"/v1/{pattern}", self.path)
+            if match and operation.method == self.method:
+                return operation, {name: unquote(value) for name, value in match.groupdict().items()}
         return None
 
 
@@ -218,8 +218,8 @@ def replace_steps(text: str, render: Callable[[Step], str | None]) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
     for start, end, step in find_steps(text):
-        said = render(step)
-        done += text[at:start] + (text[start:end] if said is None else said)
+        rendered = render(step)
+        done += text[at:start] + (text[start:end] if rendered is None else rendered)
         at = end
     return done + text[at:]
 
@@ -227,18 +227,18 @@ def replace_steps(text: str, render: Callable[[Step], str | None]) -> str:
 def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
-    while found := _REQUEST.search(text, at):
-        at = found.end()
+    while match := _REQUEST.search(text, at):
+        at = match.end()
         body: dict[str, Any] = {}
-        given = _BODY.match(text, at)
-        if given is not None:
+        body_match = _BODY.match(text, at)
+        if body_match is not None:
             try:
-                value, end = _JSON.raw_decode(text, given.end())
-                body = {"recipe" if RECIPE in given["by"] else "body": value}
+                value, end = _JSON.raw_decode(text, body_match.end())
+                body = {"recipe" if RECIPE in body_match["by"] else "body": value}
                 at = end
             except ValueError:  # an ellipsis, or a name with a brace
                 pass
-        yield found.start(), at, Step(found["method"], found["path"], found["query"] or "", **body)
+        yield match.start(), at, Step(match["method"], match["path"], match["query"] or "", **body)
 
 
 def replace_options(text: str, render: Callable[[str, str], str]) -> str:

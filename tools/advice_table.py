@@ -296,7 +296,7 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 def _says(function: ast.FunctionDef) -> bool:
-    own = ast.get_docstring(function, clean=False)
+    docstring = ast.get_docstring(function, clean=False)
     nested = {
         id(node)
         for inner in ast.walk(function)
@@ -306,7 +306,7 @@ def _says(function: ast.FunctionDef) -> bool:
     for node in ast.walk(function):
         if id(node) in nested:
             continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != own:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != docstring:
             if ASKS.search(node.value):
                 return True
         elif isinstance(node, ast.Call):

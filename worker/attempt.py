@@ -225,11 +225,11 @@ class Attempt:
 
     def _left_s(self) -> float:
         """Return the seconds that the job may still run."""
-        most, db = self._kind.longest_s(self._tools.settings), self._tools.db
-        if not most:
+        max_seconds, db = self._kind.longest_s(self._tools.settings), self._tools.db
+        if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return most - duration.seconds(session, self._claim.job_id, db.now(session), most)
+            return max_seconds - duration.seconds(session, self._claim.job_id, db.now(session), max_seconds)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         """Write the progress of the job, at most once a second; an outage is ignored."""

@@ -42,17 +42,17 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    own = near.within(traces.all)
-    rows = np.flatnonzero((own.near >= 0) & ~digests_repeat)
+    within_batch = near.within(traces.all)
+    rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
     leaked = near.between(traces.held_out, traces.train)
-    held = np.flatnonzero(leaked.near >= 0)
+    leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
-        "within": _near(rows, own.near[rows], names, names),
-        "held_out": _near(held + len(traces.train), leaked.near[held], names, names),
+        "within": _near(rows, within_batch.near[rows], names, names),
+        "held_out": _near(leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names),
         "earlier": [],
         "not_compared": [],
-        "complete": own.complete and leaked.complete,
+        "complete": within_batch.complete and leaked.complete,
     }
 
 
@@ -63,7 +63,7 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
         found: the result of `near_duplicates`.
         earlier: earlier tasks, the newest first.
     """
-    own, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
+    hashes, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
     complete = found["complete"]
     for task in earlier:
         if task.traces is None or compared > MAX_EARLIER:
@@ -71,11 +71,11 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
             continue
         theirs = task.traces.all
         compared += len(theirs)
-        beside = near.between(own, theirs)
-        complete = complete and beside.complete
-        rows = np.flatnonzero(beside.near >= 0)
+        matches = near.between(hashes, theirs)
+        complete = complete and matches.complete
+        rows = np.flatnonzero(matches.near >= 0)
         if rows.size:
-            tasks.append(_of_task(task.number, rows, beside.near[rows], traces, task.traces))
+            tasks.append(_of_task(task.number, rows, matches.near[rows], traces, task.traces))
     return {**found, "earlier": tasks[::-1], "not_compared": sorted(without), "complete": complete}
 
 
@@ -83,18 +83,18 @@ def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""
     trained = rows[rows < len(own.train)]
-    held = near.between(own.train[trained], theirs.held_out).near
-    flattered = held >= 0
-    like[: len(trained)][flattered] = len(theirs.train) + held[flattered]
+    held_out_rows = near.between(own.train[trained], theirs.held_out).near
+    flattered = held_out_rows >= 0
+    like[: len(trained)][flattered] = len(theirs.train) + held_out_rows[flattered]
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    found = _near(rows[order], like[order], own.names, theirs.names)
+    near_rows = _near(rows[order], like[order], own.names, theirs.names)
     return {
         "task": number,
-        "count": found["count"],
+        "count": near_rows["count"],
         "held_out": int(flattered.sum()),
-        "examples": found["examples"],
+        "examples": near_rows["examples"],
     }
 
 

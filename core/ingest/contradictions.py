@@ -82,11 +82,11 @@ class Contradictions:
 
 def digest_pixels(images: _Images) -> Digests:
     """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
-    found = np.zeros((len(images), DIGEST_BYTES), np.uint8)
+    digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
         digest = blake2b(image.tobytes(), digest_size=DIGEST_BYTES).digest()
-        found[row] = np.frombuffer(digest, np.uint8)
-    return found
+        digests[row] = np.frombuffer(digest, np.uint8)
+    return digests
 
 
 def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
@@ -103,12 +103,12 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
 
     everything = np.ones(len(labels), np.bool_)
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
-    found = Contradictions()
+    contradictions = Contradictions()
     for first, row in starmap(pair, pairs):
-        found.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
+        contradictions.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
     for first, row in starmap(pair, _without_equal(near.contradicting(own.all, labels), pixels, pixels)):
-        found.near.add(_conflict(own, first, own, row, None), partial(picture, row))
-    return found
+        contradictions.near.add(_conflict(own, first, own, row, None), partial(picture, row))
+    return contradictions
 
 
 def find_earlier(
@@ -147,19 +147,19 @@ def say(report: BatchReport) -> str | None:
     first = report["conflicts"][0]
     (a, b), (x, y) = first["paths"], first["labels"]
     task = first.get("task")
-    there = f" in task {task}" if task is not None else ""
+    in_task = f" in task {task}" if task is not None else ""
     times = (
         "The same image has two classes" if count == 1 else f"{count:,} times the same image has two classes"
     )
-    found = f"{show(a)} is {show(x)}{there} and {show(b)} is {show(y)}"
-    return f"{times}: {found}. What contradicts itself cannot be learned."
+    example = f"{show(a)} is {show(x)}{in_task} and {show(b)} is {show(y)}"
+    return f"{times}: {example}. What contradicts itself cannot be learned."
 
 
 def require_none(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
-    said = say(report)
-    if said is None or report.get("conflicts_policy", "keep") == "keep":
+    sentence = say(report)
+    if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
     advice = "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
@@ -169,7 +169,7 @@ def require_none(report: BatchReport) -> None:
             f" Where {named} had the wrong label, roll back to the version before it, discard it, and send it again "
             "with the right one (“Correct a label” in the how-tos)."
         )
-    raise Rejected(f"{said} {advice}", extra={"report": report})
+    raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
 def _kept(traces: Traces) -> tuple[Digests, Rows]:
@@ -195,9 +195,9 @@ def _equal_between(
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
     for row in np.flatnonzero(right > left).tolist():
         same = order[left[row] : right[row]]
-        other = same[labels[same] != new_labels[row]]
-        if other.size:
-            yield int(other[0]), row
+        contradicting_rows = same[labels[same] != new_labels[row]]
+        if contradicting_rows.size:
+            yield int(contradicting_rows[0]), row
 
 
 def _without_equal(

@@ -155,12 +155,12 @@ def _fetched(
     for i in range(min(len(rows), MOST_IMAGES)):
         number = int(rows[int(i * step)])
         size = contents.members.sizes[number]
-        most = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
-        left -= min(size, most)
+        max_bytes = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
+        left -= min(size, max_bytes)
         if left < 0 or time.monotonic() > end:
             return
         try:
-            data = fetch(number, most)
+            data = fetch(number, max_bytes)
         except (Damaged, SizeMismatch):
             continue
         yield number, data

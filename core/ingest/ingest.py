@@ -166,17 +166,17 @@ def _written(
     warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
-    held = _held_out(decoded, good, labels, held_out_share, seed)
+    is_held_out = _held_out(decoded, good, labels, held_out_share, seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
-    for path, part in ((train, good & ~held), (held_out, good & held)):
+    for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
         write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
-    kept = np.bincount(labels[good], minlength=len(class_list))
-    of_held = np.bincount(labels[good & held], minlength=len(class_list))
+    images_per_class = np.bincount(labels[good], minlength=len(class_list))
+    of_held = np.bincount(labels[good & is_held_out], minlength=len(class_list))
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
     without = [name for name in class_list if not measured[name] and name in present]
-    counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
-    report["data"] = _data(out_dir, decoded, good, held, class_list, report)
+    counts = {name: int(n) for name, n in zip(class_list, images_per_class, strict=True) if name in present}
+    report["data"] = _data(out_dir, decoded, good, is_held_out, class_list, report)
     conflict = contradictions.say(report)
     if conflict:
         warnings.insert(0, conflict)
@@ -189,8 +189,8 @@ def _written(
         out_dir / TRACES,
         counts,
         class_list,
-        int((good & ~held).sum()),
-        int((good & held).sum()),
+        int((good & ~is_held_out).sum()),
+        int((good & is_held_out).sum()),
         report,
         warnings,
     )
@@ -202,9 +202,9 @@ def _held_out(
     """Return bool [N]: the archive's own test part, or a share of each class if it has none."""
     if decoded.test.any():
         return decoded.test
-    held = np.zeros(len(labels), np.bool_)
-    held[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
-    return held
+    is_held_out = np.zeros(len(labels), np.bool_)
+    is_held_out[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    return is_held_out
 
 
 def _data(
@@ -229,9 +229,9 @@ def _data(
     write_traces(out_dir / TRACES, traces)
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
-    found = near_duplicates(traces, same.repeated)
+    duplicates = near_duplicates(traces, same.repeated)
     report.update(contradictions.find_within(traces, picture_of(parts), rows).reported())
-    return {"conflicts": report["conflicts_count"], "near_duplicates": found}
+    return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
 def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:

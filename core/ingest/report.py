@@ -103,13 +103,13 @@ def judge(
 
 
 def _reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
-    found: list[FileReason] = []
+    reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
             file.seek(row * REASON_BYTES)
             reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
-            found.append({"path": decoded.names(row), "reason": reason})
-    return found
+            reasons.append({"path": decoded.names(row), "reason": reason})
+    return reasons
 
 
 def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:

@@ -51,23 +51,23 @@ class Traces:
 
 def write_traces(path: Path, traces: Traces) -> None:
     """Write a file of traces; equal traces give equal bytes."""
-    found: dict[str, npt.NDArray[Any]] = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
         "names": _pack(traces.names),
     }
     if traces.pixels is not None and traces.labels is not None:
-        found |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
-    save_file(found, path)
+        tensors |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
+    save_file(tensors, path)
 
 
 def read_traces(path: Path) -> Traces:
     """Read a file that `write_traces` wrote. Raises ValueError for any other."""
     try:
-        found = load_file(path)
-        train, held_out, names = found["train"], found["held_out"], _unpack(found["names"])
-        pixels, labels = found.get("pixels"), found.get("labels")
-        classes = _unpack(found["classes"]) if "classes" in found else []
+        tensors = load_file(path)
+        train, held_out, names = tensors["train"], tensors["held_out"], _unpack(tensors["names"])
+        pixels, labels = tensors.get("pixels"), tensors.get("labels")
+        classes = _unpack(tensors["classes"]) if "classes" in tensors else []
     # libraries raise types of their own; the service wrote the file, so it is damaged
     except Exception as error:
         raise ValueError(f"{path.name} holds no traces: {type(error).__name__}") from error

@@ -33,19 +33,19 @@ def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
     """
     tasks = [] if head is None else taught(head.manifest)
     query = select(Task).where(Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops))
-    found = session.scalars(query.order_by(Task.number)).all()
-    passed_over = [task for task in found if task.standing in PASSED_OVER]
+    open_or_lacking = session.scalars(query.order_by(Task.number)).all()
+    passed_over = [task for task in open_or_lacking if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)
     missing = [words.missing(model, task, standing) for task, standing in lacked]
-    others = _of_base(session, model) if head is None else []
-    stop = next((task for task in found if task.stops), None)
+    notes = _of_base(session, model) if head is None else []
+    stop = next((task for task in open_or_lacking if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
-        others.append(words.waits(stop, line.held_version(session, stop), again))
+        notes.append(words.waits(stop, line.held_version(session, stop), again))
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, line.PRODUCTION)).version
-        others.append(words.pinned(model, production))
-    return Outlook(missing, others)
+        notes.append(words.pinned(model, production))
+    return Outlook(missing, notes)
 
 
 def _of_base(session: Session, model: Model) -> list[str]:

@@ -21,10 +21,12 @@ def date(at: float) -> str:
 
 def listed(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
     """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
-    shown = list(words[:most])
+    shown_words = list(words[:most])
     if len(words) > most:
-        shown.append(f"{len(words) - most} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
+        shown_words.append(f"{len(words) - most} more")
+    return (
+        shown_words[0] if len(shown_words) == 1 else f"{', '.join(shown_words[:-1])} {last} {shown_words[-1]}"
+    )
 
 
 def called(task: Task) -> str:
@@ -87,12 +89,12 @@ def demanded(model: Model) -> str:
 def missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
-    said = f"{subject} {does} {called(task)}"
+    sentence = f"{subject} {does} {called(task)}"
     if standing in (Standing.QUEUED, Standing.RUNNING):
-        return f"{said}, which is being learned again."
+        return f"{sentence}, which is being learned again."
     if standing is Standing.SKIPPED:
-        return f"{said}, which was skipped. {relearn(model, task)}"
-    return f"{said}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
+        return f"{sentence}, which was skipped. {relearn(model, task)}"
+    return f"{sentence}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
 
 
 def lost_by_move(model: Model, task: Task, version: int) -> str:
@@ -173,14 +175,14 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
 
     Learning its own task again would not bring the lacking tasks back.
     """
-    lost = lost_tasks(version.gate)
-    if not lost or model.allow_lost_classes:
+    lacking = lost_tasks(version.gate)
+    if not lacking or model.allow_lost_classes:
         return ""
-    numbers = [number for number in lost if number not in learned]
+    numbers = [number for number in lacking if number not in learned]
     if not numbers:
-        tasks = listed([str(number) for number in lost], 20)
+        tasks = listed([str(number) for number in lacking], 20)
         return (
-            f" Task{'s' * (len(lost) > 1)} {tasks} {'were' if len(lost) > 1 else 'was'} learned again since: "
+            f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} learned again since: "
             f"learn task {version.task_number} again, and the new version knows all of them."
         )
     tasks = listed([str(number) for number in numbers], 20)

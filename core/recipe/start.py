@@ -72,8 +72,8 @@ def new_recipe(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase)
 
 
 def _names_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:
-    said = recipe.get("method")
-    if isinstance(said, str) or (isinstance(said, Mapping) and "name" in said):
+    method = recipe.get("method")
+    if isinstance(method, str) or (isinstance(method, Mapping) and "name" in method):
         return True
     preset = recipe.get("preset")
     return isinstance(preset, str) and "method" in catalogue["presets"].get(preset, {})

@@ -52,17 +52,17 @@ class Waiting:
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
     """Return model id → its items, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
-    shown = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
-    found = _tasks(session, list(by_id))
-    if not found:
-        return shown
-    versions, jobs = _versions(session, found), _jobs(session, found)
-    answering, learned = _answering(session, found), _learned_since(session, versions)
+    items = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
+    tasks = _tasks(session, list(by_id))
+    if not tasks:
+        return items
+    versions, jobs = _versions(session, tasks), _jobs(session, tasks)
+    answering, learned = _answering(session, tasks), _learned_since(session, versions)
     pictures = _pictures(session, versions)
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
-    for task in found:
+    for task in tasks:
         waits[task.model_id][task.number] = task
-    for task in found:
+    for task in tasks:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         waiting = Waiting(
             model=model,
@@ -74,8 +74,8 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             others=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
-        shown.setdefault(model.id, []).append(_entry(waiting))
-    return shown
+        items.setdefault(model.id, []).append(_entry(waiting))
+    return items
 
 
 def _tasks(session: Session, models: list[str]) -> list[Task]:
@@ -102,8 +102,10 @@ def _tasks(session: Session, models: list[str]) -> list[Task]:
 
 def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
     """Return (model, task) → the newest version of each task that is held."""
-    held = [task.id for task in tasks if task.standing == S.HELD]
-    query = select(Version).join(Task, _of_task()).where(Task.id.in_(held)).options(defer(Version.manifest))
+    held_ids = [task.id for task in tasks if task.standing == S.HELD]
+    query = (
+        select(Version).join(Task, _of_task()).where(Task.id.in_(held_ids)).options(defer(Version.manifest))
+    )
     newest: dict[tuple[str, int], Version] = {}
     for version in session.scalars(query.order_by(Version.number)):
         newest[version.model_id, version.task_number or 0] = version
@@ -134,13 +136,15 @@ def _learned_since(
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
     since."""
-    lost = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
-    numbers = set().union(*lost.values()) if lost else set()
+    lost_by_task = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
+    numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
-        Task.model_id.in_({model for model, _ in lost}), Task.number.in_(numbers), Task.standing == S.LEARNED
+        Task.model_id.in_({model for model, _ in lost_by_task}),
+        Task.number.in_(numbers),
+        Task.standing == S.LEARNED,
     )
     learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
-    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost.items()}
+    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost_by_task.items()}
 
 
 def _pictures(
@@ -150,8 +154,8 @@ def _pictures(
 
     Only images that are still retained are used.
     """
-    shown = {key: _few_pictures(version.gate) for key, version in held.items()}
-    named = {(key[0], picture["task"]) for key, pictures in shown.items() for picture in pictures}
+    chosen = {key: _few_pictures(version.gate) for key, version in held.items()}
+    named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
     query = select(Task.model_id, Task.number).where(
@@ -160,10 +164,10 @@ def _pictures(
         Task.held_out_deleted_at.is_(None),
         Task.data_deleted_at.is_(None),
     )
-    kept = {(model, number) for model, number in session.execute(query)}
+    retained_tasks = {(model, number) for model, number in session.execute(query)}
     return {
-        key: [picture for picture in pictures if (key[0], picture["task"]) in kept]
-        for key, pictures in shown.items()
+        key: [picture for picture in pictures if (key[0], picture["task"]) in retained_tasks]
+        for key, pictures in chosen.items()
     }
 
 
@@ -171,8 +175,8 @@ def _few_pictures(gate: Verdict) -> list[CheckPicture]:
     """Return the pictures of all checks, each image once: the first of each check, then the second
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
-    turns = [of[turn] for turn in range(MOST_PICTURES) for of in by_check if turn < len(of)]
-    once = {(picture["task"], picture["index"]): picture for picture in reversed(turns)}
+    in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
     return list(reversed(once.values()))[:MOST_PICTURES]
 
 

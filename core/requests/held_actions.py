@@ -42,7 +42,7 @@ def list_held_actions(
         learned: tasks that the version lacks and the head has been taught since.
         others: other tasks of the model that wait for a person, by number.
     """
-    rest = [
+    other_actions = [
         make_discard(model, task),
         make_action(
             f"Go on without task {task.number}", task_path(model, task, "continue"), {"reason": LEFT_OPEN}
@@ -56,9 +56,9 @@ def list_held_actions(
     ]
     mended = _mend(model, task, version, job, learned, others)
     if not words.can_relearn(task):
-        return [*mended, *rest]
+        return [*mended, *other_actions]
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
-    return [*mended, *([] if is_again else [make_retry(task, job)]), *rest]
+    return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
 
 
 def _mend(

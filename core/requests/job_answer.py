@@ -233,9 +233,9 @@ class EncodedJobs:
 
     def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
         """Return `encoded(job, aside)`, whose ETag is `tag`."""
-        known = self._known.get(job.id)
-        if known is not None and known[0] == tag:
-            return known[1]
+        cached = self._known.get(job.id)
+        if cached is not None and cached[0] == tag:
+            return cached[1]
         body = encoded(job, aside)
         if len(body) <= self.MOST_BYTES:
             if len(self._known) >= self.MOST:
@@ -294,10 +294,10 @@ def _bases(session: Session, models: set[str]) -> dict[str, BaseJob]:
     if not models:
         return {}
     query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
-    found = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
+    rows = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
     return {
         model: BaseJob(job_id, state, revision, progress, error)
-        for model, job_id, state, revision, progress, error in found
+        for model, job_id, state, revision, progress, error in rows
     }
 
 
@@ -370,27 +370,27 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
 
 
 def _waiting_for_device(device: MissingDevice) -> WaitingFor:
-    many = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
+    devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {rfc3339(device.seen_at)}"
-    why, else_ = f"asks for {many}", '{"resources": {"device": "any", "gpus": 1}}'
+    why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
     if device.is_resumed:
         why = "was started on a CUDA device and continues only on one"
         else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'
     detail = (
-        f"This job {why}, and no worker with {many} has reported {since}. Start one, or cancel the job and retry it "
+        f"This job {why}, and no worker with {devices} has reported {since}. Start one, or cancel the job and retry it "
         f"with the recipe {else_}."
     )
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
 def _waiting_for_task(stop: Stop) -> WaitingFor:
-    what = f"version {stop.version} of task {stop.task} is held by its gate"
+    reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != Standing.HELD:
-        what = (
+        reason = (
             f"task {stop.task} was {stop.standing}"
             if stop.standing == "rejected"
             else f"task {stop.task} failed"
         )
     settled_by = "It is being learned again." if stop.again else SETTLED_BY
-    detail = f"This job waits, since {what}. {settled_by}"
+    detail = f"This job waits, since {reason}. {settled_by}"
     return {"kind": stop.standing, "version": stop.version, "task": stop.task, "detail": detail}

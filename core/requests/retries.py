@@ -183,15 +183,15 @@ def _queue_again(again: Again) -> None:
     # then.
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, again.now)
-    said: AuditData = {"from": before, "to": job.state}
-    record(session, again.actor, "job.retry", job.id, said, now=again.now, model=model.id)
+    audit_data: AuditData = {"from": before, "to": job.state}
+    record(session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id)
 
 
 def _settle(task: Task) -> None:
     """Record the findings that held a batch as settled: they neither hold nor warn again."""
-    found = task.report.get("data", {}).get("findings", [])
-    held = {one["kind"] for one in found if one["holds"]} | set(task.report.get("settled", []))
-    task.report = {**task.report, "settled": sorted(held)}
+    findings = task.report.get("data", {}).get("findings", [])
+    settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(task.report.get("settled", []))
+    task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
 def _without_resources(recipe: RecipeOut) -> dict[str, object]:

@@ -89,14 +89,14 @@ def advise_once(
         confused: pairs of confused classes, the worst first.
         says_other: the version has another warning with a remedy already: no advice is added.
     """
-    found = _find_conditions(session, model, version, job, confused)
+    conditions = _find_conditions(session, model, version, job, confused)
     before = _read_given(session, model, version)
-    given = [one.key for one in found if one.key in before]
-    fresh = None if says_other else next((one for one in found if one.key not in before), None)
+    repeated_keys = [one.key for one in conditions if one.key in before]
+    fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
     if fresh is not None:
-        given.append(fresh.key)
-    if given:
-        row = Measured(ADVICE, ALL_TASKS, None, {"given": given})
+        repeated_keys.append(fresh.key)
+    if repeated_keys:
+        row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
         measurements.add(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 
@@ -133,7 +133,7 @@ def _find_conditions(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_Condition]:
     """Return all problems of a version, the one whose remedy helps most first."""
-    found: list[_Condition] = []
+    conditions: list[_Condition] = []
     tasks = _read_tasks(session, model, version)
     last = _read_last(session, model, version)
     can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
@@ -144,7 +144,7 @@ def _find_conditions(
             f"right; a linear discriminant on the features of model {larger.model}, which learned the same batches "
             f"on a larger base, gets {larger.right:,} of {larger.images:,}."
         )
-        found.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
+        conditions.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
     if is_falling(last):
         fell = words.listed([one.say() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
@@ -153,9 +153,9 @@ def _find_conditions(
             if can_move
             else _say_worst(session, model, version, job, tasks)
         )
-        found.append(_Condition("falls", f"{text} {help_}"))
-    found += [_confusion(model, version, job, pair, tasks) for pair in confused]
-    return found
+        conditions.append(_Condition("falls", f"{text} {help_}"))
+    conditions += [_confusion(model, version, job, pair, tasks) for pair in confused]
+    return conditions
 
 
 def _read_given(session: Session, model: Model, version: Version) -> set[str]:
@@ -203,29 +203,29 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
     batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
     query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
-    others = {
+    candidates = {
         id: (name, head)
         for id, name, base, head, scenario in session.execute(
             query.order_by(Model.id.desc()).limit(_LOOKED_AT)
         )
         if base == imagenet_base.NAME and scenario == model.scenario and head
     }
-    wanted = {task.sha256 for task in tasks}
+    batch_digests = {task.sha256 for task in tasks}
     batches = select(Task.model_id, Task.sha256, Task.number).where(
-        Task.model_id.in_(others), Task.sha256.in_(wanted)
+        Task.model_id.in_(candidates), Task.sha256.in_(batch_digests)
     )
     learned: dict[str, dict[int, str]] = {}
-    for id, digest, number in session.execute(batches) if others else ():
+    for id, digest, number in session.execute(batches) if candidates else ():
         learned.setdefault(id, {})[number] = digest
     for id in sorted(learned, reverse=True):
-        name, head = others[id]
+        name, head = candidates[id]
         manifest = session.scalar(
             select(Version.manifest).where(Version.model_id == id, Version.number == head)
         )
         row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
-        if {learned[id].get(number) for number in taught(manifest)} >= wanted:
+        if {learned[id].get(number) for number in taught(manifest)} >= batch_digests:
             right, images = Baseline.from_json(row.detail).all
             return LargerBase(name, head, right, images)
     return None
@@ -260,11 +260,13 @@ def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks
         for label, (right, images) in per_class.items():
             before = counts.setdefault(label, [0, 0])
             counts[label] = [before[0] + right, before[1] + images]
-    known = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
-    if not known:
+    judged_classes = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
+    if not judged_classes:
         return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
-    worst = min(known, key=lambda label: (known[label][0] / known[label][1], label))
-    right, images = known[worst]
+    worst = min(
+        judged_classes, key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label)
+    )
+    right, images = judged_classes[worst]
     return (
         f"Of its classes {worst} is worst, with {right} of {images} right. "
         f"{_say_images(model, job, tasks, [worst], version.created_at)}"
@@ -290,8 +292,10 @@ def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[
     """Return a request for as many images of some classes as were learned, with the expected
     seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
-    asked = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
-    text = f"Send as many more images as it has learned, {asked}: POST /v1/models/{model.name}/tasks."
+    counted_labels = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
+    text = (
+        f"Send as many more images as it has learned, {counted_labels}: POST /v1/models/{model.name}/tasks."
+    )
     last = next((task for task in tasks if task.number == job.task_number), None)
     if last is None or not last.n_train or job.started_at is None:
         return text

@@ -25,8 +25,8 @@ def warning(model: Model, version: int, found: JobResult, part_types: Collection
     Args:
         part_types: types of the parts that the version stores.
     """
-    told = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
-    ahead = {by: baseline for by, baseline in told.items() if _ahead(baseline)}
+    baselines = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
+    ahead = {by: baseline for by, baseline in baselines.items() if _ahead(baseline)}
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
@@ -54,21 +54,21 @@ def _advice(model: Model, version: int, found: JobResult, part_types: Collection
         other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other}}
         return f"Send the next batch with another head: {_next_batch(model, patch)}."
-    said = []
+    sentences = []
     plain = found.network is None
     if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
-        said.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
-    again = "Or start" if said else "Start"
+        sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
+    again = "Or start" if sentences else "Start"
     if plain:
-        said.append(
+        sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches again: "
             f"{Step('POST', '/v1/models', body=successor(model, version))}."
         )
     else:
-        said.append(
+        sentences.append(
             f"{again} a model with method `analytic`, which has no such bias, and send it the batches again."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:

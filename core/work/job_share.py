@@ -75,9 +75,9 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     by_images = _ratio(_images_of(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
     ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
-    found = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
-    least = LEAST_SHARE * (sum(found.values()) or 1.0)
-    return {name: round(max(least, seconds), 3) for name, seconds in found.items()}, True
+    expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
+    smallest = LEAST_SHARE * (sum(expected.values()) or 1.0)
+    return {name: round(max(smallest, seconds), 3) for name, seconds in expected.items()}, True
 
 
 def _is_closed_form(recipe: Mapping[str, Any]) -> bool:

@@ -73,16 +73,20 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
-        asked = job.recipe
-        totals = _find_totals(model, parent, parts[parent.id], asked)
+        job_recipe = job.recipe
+        totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = _erased(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
-        answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
-        derived = {*features.values(), *(of.sha256 for of in answers.values()), *([totals] if totals else [])}
+        stored_answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
+        derived = {
+            *features.values(),
+            *(of.sha256 for of in stored_answers.values()),
+            *([totals] if totals else []),
+        }
         marked = damage.find_marked(session, derived)
         totals = None if totals in marked else totals
-        answers = {number: of for number, of in answers.items() if of.sha256 not in marked}
+        stored_answers = {number: of for number, of in stored_answers.items() if of.sha256 not in marked}
         features = {number: digest for number, digest in features.items() if digest not in marked}
         digests = [
             part.sha256
@@ -92,7 +96,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         ]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
-    recipe = resolve(catalogue, model.scenario, asked, architecture=model.architecture, stored=True).recipe
+    recipe = resolve(
+        catalogue, model.scenario, job_recipe, architecture=model.architecture, stored=True
+    ).recipe
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
@@ -106,7 +112,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(blobs, earlier, answers.get(earlier.number), features.get(earlier.number), folder)
+                _earlier(
+                    blobs, earlier, stored_answers.get(earlier.number), features.get(earlier.number), folder
+                )
                 for earlier in tasks
                 if earlier.number != task.number
             ],
@@ -132,8 +140,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
 def _settled(report: BatchReport) -> list[FindingKind]:
     """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
     them."""
-    kept: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
-    return sorted(kept | set(report.get("settled", [])))
+    settled_kinds: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    return sorted(settled_kinds | set(report.get("settled", [])))
 
 
 def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
@@ -166,8 +174,8 @@ def _local_parent(blobs: Blobs, parent: Version, parts: list[Part], totals: str 
     if path is None:
         return _local(blobs, parent, parts)
     local = _local(blobs, parent, [part for part in parts if not is_covered(part)])
-    found = LocalPart(name=TOTALS, type=TOTALS, path=path)
-    return local.model_copy(update={"parts": [*local.parts, found]})
+    totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
+    return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
 def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
@@ -282,9 +290,9 @@ def _paths(traces: Path | None, folder: Path) -> Path | None:
     if traces is None:
         return None
     try:
-        found = read_traces(traces)
+        stored_traces = read_traces(traces)
     except ValueError:
         return None
     path = folder / "paths.json"
-    path.write_text(json.dumps(found.names[: len(found.train)]))
+    path.write_text(json.dumps(stored_traces.names[: len(stored_traces.train)]))
     return path

@@ -57,16 +57,16 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
     Raises:
         LeaseLost: the claim is no longer the job's; nothing was written.
     """
-    known = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
-    if not known:
+    recorded_events = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
+    if not recorded_events:
         return
     with db.write() as session:
         job = hold(session, claim)
         now = db.now(session)
         before = newest = Progress.from_json(job.progress)
         rows: list[_Row | ProgressEvent] = []
-        told: dict[str, Any] | None = None
-        for event in known:
+        progress_data: dict[str, Any] | None = None
+        for event in recorded_events:
             if isinstance(event, AliveEvent):
                 continue
             if isinstance(event, DataEvent):
@@ -75,7 +75,7 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             content = finite(event.content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _after(newest, type(event).from_json(content))
-                told = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
+                progress_data = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
                 rows.append({"type": "progress", "data": content})
             else:
                 rows.append({"type": event.event, "data": content})
@@ -85,20 +85,22 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             newest = _timed(before, newest, now)
         if newest.phase is not None and (rows or _is_quiet(before, now)):
             newest = _of_the_job(session, job, claim, before, newest, now)
-            if told is None and newest.done != before.done:
-                told = {"phase": newest.phase}
-                rows.append({"type": "progress", "data": told})
-            if told is not None and newest.done is not None:
-                told |= {"done": newest.done, "left_s": newest.left_s}
+            if progress_data is None and newest.done != before.done:
+                progress_data = {"phase": newest.phase}
+                rows.append({"type": "progress", "data": progress_data})
+            if progress_data is not None and newest.done is not None:
+                progress_data |= {"done": newest.done, "left_s": newest.left_s}
         if newest is not before:
             job.progress = newest.to_json()
             job.revision += 1
         # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
-        said = [_log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows]
-        if said:
+        event_rows = [
+            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows
+        ]
+        if event_rows:
             # One statement for all: the ORM would ask for the id of each.
-            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in said])
+            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows])
 
 
 def _is_quiet(before: Progress, now: float) -> bool:
@@ -140,19 +142,19 @@ def _log_row(line: job_log.Line) -> _Row:
 
 
 def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
-    said = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
+    phrases = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
     if event.loss is not None:
-        said.append(f"loss {event.loss:.4g}")
+        phrases.append(f"loss {event.loss:.4g}")
     if speed:
-        said.append(f"{speed:,.0f} images/s")
-    return "info", ", ".join(said) + "."
+        phrases.append(f"{speed:,.0f} images/s")
+    return "info", ", ".join(phrases) + "."
 
 
 def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
-        kept = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
-        progress = Progress(**kept)
+        carried_fields = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
+        progress = Progress(**carried_fields)
     changed = {name: value for name, value in event.given().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 
@@ -170,8 +172,8 @@ def _timed(before: Progress, newest: Progress, now: float) -> Progress:
     left = None
     if speed and images and step and total:
         left = round(max(0, total - step) * (images / step) / speed, 1)
-    shown = None if speed is None else round(speed, 1)
-    return newest.model_copy(update={"at": now, "images_per_s": shown, "eta_s": left})
+    rounded_speed = None if speed is None else round(speed, 1)
+    return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
 def finite(value: JsonValue) -> JsonValue:

@@ -177,8 +177,8 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
     with db.write() as session:
         references.own(session)
         task = session.get_one(Task, task_id, with_for_update=True)
-        others = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
-        if session.execute(others).first() is None:
+        other_tasks = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        if session.execute(other_tasks).first() is None:
             store.delete(archive_key)
             hit("archive-deleted")
         if task.archive_key == archive_key:

@@ -44,21 +44,21 @@ def _run(work: Work) -> Done:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
-    wanted = _wanted(work, model)
+    pretrained = _wanted(work, model)
     blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
-    most = work.settings.max_fetches
-    found = turns.stored_or_mine(work.db, blobs, work.claim, wanted.repository, most)
-    said = "The weights were in the store already"
-    if found is None:
+    max_fetches = work.settings.max_fetches
+    weights = turns.stored_or_mine(work.db, blobs, work.claim, pretrained.repository, max_fetches)
+    origin = "The weights were in the store already"
+    if weights is None:
         try:
-            found, said = _brought(work, blobs, model, wanted)
-            _make(work, blobs, wanted, found)
+            weights, origin = _brought(work, blobs, model, pretrained)
+            _make(work, blobs, pretrained, weights)
         finally:
             turns.leave(work.db, work.claim)
     else:
-        _make(work, blobs, wanted, found)
+        _make(work, blobs, pretrained, weights)
     lines: list[Line] = [
-        ("info", f"{said}: {found.bytes:,} bytes, sha256 {found.sha256}. Version 0 is there.")
+        ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
     return Done(None, lines)
 
@@ -86,14 +86,14 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
     if wanted.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
         _convert(work, wanted, file)
-        said = f"The weights were taken from the package {imagenet_base.PACKAGE}"
+        origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
         shutil.copyfile(by_hand, file)
-        said = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
+        origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
         file, revision = _downloaded(work, wanted)
-        said = f"The weights were downloaded from {wanted.repository} at {revision}"
+        origin = f"The weights were downloaded from {wanted.repository} at {revision}"
     _require_room(work, file.stat().st_size)
     try:
         _check(file, expected)
@@ -107,13 +107,13 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
     if revision is not None:
         unfinished.forget(work.settings.folder(unfinished.FOLDER), wanted.repository)
     hit("fetch-stored")
-    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), said
+    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), origin
 
 
 def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(f"PERENNIAL_HUB is off where the worker runs. {_advice(work, wanted)}")
-    asked = DownloadAsked(
+    request = DownloadAsked(
         repository=wanted.repository,
         file=FILE,
         folder=work.settings.folder(unfinished.FOLDER),
@@ -124,10 +124,10 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
         work.progress("fetch", done, total)
 
     try:
-        found = download(asked, work.must_stop, report_progress, work.settings.stall_s)
+        file = download(request, work.must_stop, report_progress, work.settings.stall_s)
     except WeightsUnavailable as error:
         raise WeightsUnavailable(f"{error.detail}. {_advice(work, wanted)}") from error
-    return found.path, found.revision
+    return file.path, file.revision
 
 
 def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
