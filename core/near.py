@@ -184,7 +184,7 @@ def _pairs(
 ) -> tuple[Rows, Rows, bool]:
     """Find the pairs of near duplicates among distinct hashes, one of `left` and one of `right`.
 
-    The last value of the result says whether none was missed.
+    The last value of the result is True if no pair was missed.
     """
     ones, others, complete = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], True
     window = max(1, COMPARISONS // (BANDS * max(1, len(found))))

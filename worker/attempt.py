@@ -309,7 +309,7 @@ class Attempt:
         _ended("failed" if state is State.FAILED else "requeued", "memory")
 
     def _publish(self, result: Path) -> None:
-        """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
+        """Publish the version, waiting out an outage while the lease holds and no stop is requested."""
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:

@@ -1500,9 +1500,8 @@ class Memory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Shape):
-    """After training, weights move on a straight line back to the start: by a weight, or by a rule.
-
-    The other of the two is null.
+    """After training, weights move on a straight line back to the start, by `weight` or by the rule
+    `within`; the other is null.
     """
 
     weight: float | None = None

@@ -188,7 +188,7 @@ def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
 def _equal_between(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each new image the first earlier one with its pixels and another label: (earlier row, new row)."""
+    """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     earlier, new = _keys(pixels), _keys(new_pixels)
     order = np.argsort(earlier, kind="stable")
     ordered = earlier[order]

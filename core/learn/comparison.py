@@ -93,7 +93,7 @@ def knn_probe(
         parts: held-out images of each task, or their features by the new version.
         task: number of the new task.
         own: its held-out images, for the older networks; None: it has none.
-        hashes: of the held-out images of each task, by which near duplicates are told.
+        hashes: of the held-out images of each task, which identify near duplicates.
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():

@@ -65,7 +65,7 @@ class Context:
         in_order: the same in the dataset's order.
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
-        part: the slice of the step's batch that a loss is asked of.
+        part: the slice of the step's batch that a loss is computed for.
         cached: gives remembered images their features in a stage that learns from cached ones; else None.
     """
 

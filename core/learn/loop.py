@@ -122,7 +122,7 @@ class Loop:
         """Continue from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
-        RuntimeError or ValueError for tensors that do not fit; the loop is then of no use.
+        RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
         self.position = Position(**state.position.given())

@@ -66,8 +66,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
-        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of
-            which a job loads; 0 of it: the features and one. "": none are kept.
+        columns: hyper-parameter with the number of columns whose second moments are stored per task, all
+            of which a job loads; 0: the features and one. "": none are stored.
     """
 
     copies: float = 7.0

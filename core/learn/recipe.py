@@ -137,7 +137,7 @@ class Recipe(Strict):
         It
     changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
     float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
-    `balanced_batches`: every class of the task has its share of every batch, and remembered images are kept and drawn
+    `balanced_batches`: every class of the task has its share of every batch, and replayed images are stored and drawn
     evenly over classes. `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added
     in their order; a host with several devices computes them side by side, in the same bits as one.
     """

@@ -105,7 +105,7 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
     """Return True if accuracy fell over three versions, each time, and in all by more than chance.
 
     Args:
-        last: the newest versions of a line, the oldest first.
+        last: the newest versions of a lineage, the oldest first.
     """
     if len(last) < _VERSIONS:
         return False

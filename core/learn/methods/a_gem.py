@@ -24,7 +24,7 @@ FLAT = 1e-12  # squared norm below which a reference gradient is ignored
 
 
 class AGemHyper(Strict):
-    """`buffer`: examples kept of all tasks.
+    """`buffer`: number of examples retained from all tasks.
 
     `reference_batch`: examples of the reference gradient, 0 for none.
     """

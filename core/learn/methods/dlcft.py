@@ -1,4 +1,4 @@
-"""Deep linear continual fine-tuning (DLCFT): earlier tasks are kept as curvature instead of data.
+"""Deep linear continual fine-tuning (DLCFT): earlier tasks are stored as curvature instead of data.
 
 The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so an
 earlier task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ. Δ is
@@ -38,12 +38,12 @@ PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at mo
 
 
 class DlcftHyper(Strict):
-    """Hyper-parameters of the loss, of the curvature that is kept, and of the forecast.
+    """Hyper-parameters of the loss, of the stored curvature, and of the forecast.
 
     `alpha`: the targets are alpha · onehot.
-    `curvature`: what is kept per layer; "diagonal" takes an eighth of the memory of the others.
+    `curvature`: form stored per layer; "diagonal" takes an eighth of the memory of the others.
     `lambda`: the penalty's share beside replay in the class scenario.
-    `buffer`: images kept for replay, in the class scenario only.
+    `buffer`: images retained for replay, in the class scenario only.
     `weighting`: each task counts alike, or by its number of images ("samples").
     `probes`: random sign vectors per image in the curvature pass; null: all outputs one by one up to 10
         outputs, else 1 to 8, more for fewer images.
@@ -54,10 +54,10 @@ class DlcftHyper(Strict):
         the paper; the default in the scenarios data and task.
     `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
         every task.
-    `gradient`: whether the remaining gradient of earlier tasks is kept: not, for forecasts, or also as a
+    `gradient`: whether the remaining gradient of earlier tasks is stored: not, for forecasts, or also as a
         term of the objective.
     `max_factor_bytes`: larger factors of a layer are stored in a coarser form.
-    `keep_task_curvature` "diagonal": each task's own is kept as well, for forecasts by task.
+    `keep_task_curvature` "diagonal": each task's own is stored as well, for forecasts by task.
     `max_predicted_loss_rise`: only states with a smaller forecast are deployed (needs `validation`).
     """
 
@@ -150,7 +150,7 @@ class Dlcft(Method):
         }
 
     def penalty_grads(self, ctx: Context) -> None:
-        """Add the gradients of the curvature penalty, of the kept linear term, and of `decay`."""
+        """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
         if not _linearised(ctx).frozen or (share == 1 and decay == 0):
             return
@@ -359,7 +359,7 @@ class Dlcft(Method):
         return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: Context) -> None:
-        """Fit the frozen rows of a head that has none: least squared error at ψ = 0.
+        """Fit the frozen rows of a head that has none, by least squares at ψ = 0.
 
         The head itself starts there.
         """

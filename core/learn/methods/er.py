@@ -22,7 +22,7 @@ from core.learn.registration import register
 
 
 class ErHyper(Strict):
-    """`buffer`: examples kept. `replay_batch`: examples per step; null: the batch size; 0: none."""
+    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch size; 0: none."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None

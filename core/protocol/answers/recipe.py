@@ -65,9 +65,8 @@ class RebalanceOut(TypedDict, total=False):
 
 
 class MergeOut(TypedDict, total=False):
-    """After training, weights move on a straight line back to the start: by a weight, or by a rule.
-
-    The other of the two is null.
+    """After training, weights move on a straight line back to the start, by `weight` or by the rule
+    `within`; the other is null.
     """
 
     weight: float | None
