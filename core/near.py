@@ -69,8 +69,8 @@ def within(found: Hashes) -> Found:
     equal = first[group] < np.arange(len(found))
     near[equal] = first[group][equal]
     every = np.ones(len(distinct), np.bool_)
-    one, other, complete = _pairs(distinct, every, every)
-    early, late = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
+    one, partner, complete = _pairs(distinct, every, every)
+    early, late = np.minimum(first[one], first[partner]), np.maximum(first[one], first[partner])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
@@ -109,9 +109,10 @@ def group(found: Hashes) -> Rows:
     one, other, _ = _pairs(distinct, every, every)
     number = np.arange(len(distinct))
     while not np.array_equal(number[one], number[other]):
-        least = np.minimum(number[one], number[other])
+        smallest = np.minimum(number[one], number[other])
         for ends in (one, other):
-            np.minimum.at(number, number[ends], least)  # the whole group of an end, not the end alone
+            # join the whole group of an end, not the end alone
+            np.minimum.at(number, number[ends], smallest)
         number = number[number]
     while not np.array_equal(number, number[number]):
         number = number[number]
@@ -146,7 +147,7 @@ def contradicting(
     one, other, _ = _pairs(both[first], left, right)
     differ = numbers[first[one]] != numbers[first[other]]
     one, other = one[differ], other[differ]
-    # Of each kind, the first row that contradicts it.
+    # The first row that contradicts each kind.
     partner = np.full(len(first), len(both), np.int64)
     np.minimum.at(partner, one, first[other])
     np.minimum.at(partner, other, first[one])
@@ -183,7 +184,7 @@ def _pairs(
 ) -> tuple[Rows, Rows, bool]:
     """Find the pairs of near duplicates among distinct hashes, one of `left` and one of `right`.
 
-    The last value of the result says whether none was missed.
+    The last value of the result is True if no pair was missed.
     """
     ones, others, complete = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], True
     window = max(1, COMPARISONS // (BANDS * max(1, len(found))))

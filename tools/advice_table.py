@@ -1,9 +1,10 @@
-"""Write `docs/reference/warnings.md`: every warning and advice, its three forms, and the test that follows it.
+"""Write `docs/reference/warnings.md`: each warning and advice, its three forms, and the test that
+follows it.
 
     python -m tools.advice_table
 
-`ENTRIES` says what there is. A test compares it with the code: each function that names a request or an option, or that
-warns, has an entry, and the other way round.
+`ENTRIES` lists them. A test compares it with the code: each function that names a request or an
+option, or that warns, has an entry, and vice versa.
 """
 
 import ast
@@ -25,7 +26,7 @@ NO_ADVICE = {
     "core/db/soundness.py:_opened", "core/steps.py:find_steps", "core/learn/job.py:_warn", "core/learn/job.py:run",
     "core/learn/job.py:_continue_on_device",
 }  # fmt: skip
-"""Functions that hold a query or pass a warning on, and say none."""
+"""Functions that contain a query or pass a warning on, but write none."""
 
 
 class Entry(NamedTuple):
@@ -33,10 +34,11 @@ class Entry(NamedTuple):
 
     Attributes:
         code: its name in the table.
-        sources: `file:function` of those that say it.
-        when: it appears.
-        says: an example of what it asks for, as the API says it; empty: it tells of something and asks for nothing.
-        test: `file::function` that does what it says and shows that it helps; else the reason why there is none.
+        sources: `file:function` of the functions that write it.
+        when: condition under which it appears.
+        says: an example of the request it advises, as the API writes it; empty: it advises none.
+        test: `file::function` that follows the advice and shows that it helps; else the reason why
+            there is none.
     """
 
     code: str
@@ -298,7 +300,7 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 def _says(function: ast.FunctionDef) -> bool:
-    own = ast.get_docstring(function, clean=False)
+    docstring = ast.get_docstring(function, clean=False)
     nested = {
         id(node)
         for inner in ast.walk(function)
@@ -308,7 +310,7 @@ def _says(function: ast.FunctionDef) -> bool:
     for node in ast.walk(function):
         if id(node) in nested:
             continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != own:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != docstring:
             if ASKS.search(node.value):
                 return True
         elif isinstance(node, ast.Call):

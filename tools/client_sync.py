@@ -1,13 +1,13 @@
-"""Make the parts of the client that are copies: its blocking verbs, the rules of reading a batch, and of addresses.
+"""Write the client's copies: its blocking methods, and modules shared with the service.
 
     python -m tools.client_sync
 
-`client/perennial/public_address.py` is `core/public_address.py`: which addresses are of the public Internet.
-`client/perennial/steps.py` is `core/steps.py`: the requests that advice names, and the commands that make them.
-`client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every verb is written once;
-`waiting.py` and `pages.py` alone are written by hand on both sides. `client/perennial/pack/rules` is
-`core/ingest/rules`, so that a folder is read as the archive of it would be. A test fails while a copy is not what this
-writes.
+`client/perennial/public_address.py` is `core/public_address.py`: addresses of the public Internet.
+`client/perennial/steps.py` is `core/steps.py`: the requests that advice names, and their commands.
+`client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every
+method is written once; only `waiting.py` and `pages.py` are written by hand on both sides.
+`client/perennial/pack/rules` is `core/ingest/rules`, so that a folder is read like an archive of
+it. A test fails if a copy differs from the output of this tool.
 """
 
 import re
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
 SINGLE = tuple((RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py"))
-"""Modules of the service, and their copies."""
+"""Modules of the service, each with its copy."""
 BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def copy_rules() -> dict[str, str]:
-    """The modules of `client/perennial/pack/rules`, by path in it."""
+    """Return the modules of `client/perennial/pack/rules` by their path in it."""
     return {
         str(file.relative_to(RULES)): file.read_text().replace("core.ingest.rules", "perennial.pack.rules")
         for file in sorted(RULES.rglob("*.py"))
@@ -56,13 +56,13 @@ def copy_rules() -> dict[str, str]:
 
 
 def sources() -> dict[str, str]:
-    """What `_sync` holds, by path in it, without what is written by hand."""
+    """Return the generated modules of `_sync` by their path in it."""
     files = (file for file in sorted(SOURCE.rglob("*.py")) if str(file.relative_to(SOURCE)) not in BY_HAND)
     return {str(file.relative_to(SOURCE)): blocking(file.read_text()) for file in files}
 
 
 def blocking(text: str) -> str:
-    """The same module without `async` and `await`."""
+    """Return a module without `async` and `await`."""
     for pattern, by in CHANGES:
         text = re.sub(pattern, by, text)
     return text

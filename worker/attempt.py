@@ -1,8 +1,8 @@
-"""One attempt at one job: do what its kind says, train in a child process where it asks; or give the job back.
+"""One attempt at one job: run its kind, train in a child process if it asks, or give the job back.
 
-However an attempt ends, exactly one of these is said to the database under the fence: published, finished,
-rejected, failed, stopped, requeued, released. When the lease is lost nothing is said. An outage of
-database or store is never the job's fault: it does not count as a strike.
+However an attempt ends, exactly one outcome is recorded under the fence: published, finished,
+rejected, failed, stopped, requeued or released. After the loss of the lease nothing is recorded. An
+outage of database or store is never the job's fault: it does not count as a strike.
 """
 
 import shutil
@@ -58,24 +58,29 @@ from worker.supervisor import Outcome, Periods, supervise
 log = structlog.get_logger(__name__)
 
 PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
-"""Between attempts to publish during an outage: the training is done and worth waiting for."""
+"""Pauses between attempts to publish during an outage: the training is done and worth waiting
+for."""
 REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
-"""Between attempts to report how it ended, during an outage of the database."""
+"""First and longest pause between attempts to record the outcome during an outage of the
+database."""
 PROGRESS_S = 1.0
 SLACK_BYTES = 512 << 20
-"""Of addresses that a job process reserves and does not use; measured: 100 to 300 MB."""
+"""Bytes of address space that a job process reserves and does not use; measured: 100 to 300 MB."""
 HELD = "data-held"
-"""Kind of error that a job process ends with whose recipe holds what it has found in the batch."""
+"""Kind of error of a job process whose recipe holds the batch because of findings."""
 FATAL = frozenset({"data", "code", "non-finite", "export"})
 """Kinds of error that another attempt would only repeat."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What attempts of one worker share. `zygote` returns a running one; `folder` is scratch space.
+    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
+    space.
 
-    is_device_lost: tells whether the device, and not the job, is the cause of an error with that message.
-    device_warning: what is wrong with the device that jobs run on, for their logs; None: nothing.
+    Attributes:
+        is_device_lost: returns True if the device, not the job, caused an error with a given
+            message.
+        device_warning: problem of the device that jobs run on, for their logs; None: there is none.
     """
 
     settings: Settings
@@ -88,10 +93,10 @@ class Tools:
 
 
 class Attempt:
-    """Runs one claimed job to the end of this attempt.
+    """Run of one claimed job to the end of this attempt.
 
     Args:
-        stop: whether the worker is asked to shut down.
+        stop: returns True if the worker must shut down.
     """
 
     def __init__(self, tools: Tools, claim: Claim, stop: Callable[[], bool]) -> None:
@@ -103,7 +108,7 @@ class Attempt:
         self._ends_at = float("inf")
         self._reported_at = 0.0
         self.outage = False
-        """Whether database, store or disk, and not the job, ended the attempt."""
+        """True if database, store or disk, not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
         self._beat = Heartbeat(
             beat=lambda: claims.heartbeat(tools.db, claim.job_id, claim.fence, lease_s),
@@ -112,11 +117,11 @@ class Attempt:
         )
 
     def wake(self) -> None:
-        """Look at the job's state now: somebody rang."""
+        """Check the job's state now, because a notification arrived."""
         self._beat.wake()
 
     def run(self) -> None:
-        """Do it all.
+        """Run the attempt to its end.
 
         Raises:
             LeaseLost: another worker owns the job; nothing was written.
@@ -195,7 +200,8 @@ class Attempt:
             self._publish(made)
 
     def _process(self, spec: Path) -> Path | None:
-        """Run a job process to its end; the folder that it made, None where the end of the job is written."""
+        """Run a job process to its end; return the folder with its result, None if the end is
+        recorded."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
         left_s = self._left_s()
@@ -218,15 +224,15 @@ class Attempt:
         return self._conclude(outcome)
 
     def _left_s(self) -> float:
-        """Seconds that the job may still run."""
-        most, db = self._kind.longest_s(self._tools.settings), self._tools.db
-        if not most:
+        """Return the seconds that the job may still run."""
+        max_seconds, db = self._kind.longest_s(self._tools.settings), self._tools.db
+        if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return most - duration.seconds(session, self._claim.job_id, db.now(session), most)
+            return max_seconds - duration.seconds(session, self._claim.job_id, db.now(session), max_seconds)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
-        """Write how far the job is, at most once a second; an outage is passed over."""
+        """Write the progress of the job, at most once a second; an outage is ignored."""
         now = time.monotonic()
         if now - self._reported_at < PROGRESS_S or self._beat.lost:
             return
@@ -234,7 +240,7 @@ class Attempt:
         self._record(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
 
     def _begin_phase(self, phase: str) -> None:
-        """Write that a phase begins; an outage is passed over."""
+        """Write that a phase begins; an outage is ignored."""
         if not self._beat.lost:
             self._record(PhaseEvent(phase=phase))
 
@@ -287,7 +293,8 @@ class Attempt:
             self._lack_memory(error)
 
     def _conclude_device_error(self, error: ErrorEvent) -> None:
-        """The device is lost, which is no strike of the job; or it works, and the job is at fault."""
+        """Record the end after a device error: no strike if the device is lost, else the job is at
+        fault."""
         if self._tools.is_device_lost(error.message):
             self._give_back("device", f"The worker's device cannot be used: {error.message}")
             return
@@ -302,7 +309,7 @@ class Attempt:
         _ended("failed" if state is State.FAILED else "requeued", "memory")
 
     def _publish(self, result: Path) -> None:
-        """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
+        """Publish the version, waiting out an outage while the lease holds and no stop is requested."""
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
@@ -326,7 +333,8 @@ class Attempt:
                 return
 
     def _stopped(self) -> None:
-        """Say that the work has stopped: as asked by a person, or because this worker shuts down."""
+        """Record that the work has stopped: on request of a person, or because this worker shuts
+        down."""
         if self._beat.lost:
             raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
         hit("release-asked")
@@ -349,14 +357,14 @@ class Attempt:
         _ended("finished")
 
     def _forget_upload(self) -> None:
-        """The sweep does it where this attempt cannot."""
+        """Delete the uploaded archive; the sweep does it if this attempt cannot."""
         try:
             uploads.forget(self._tools.db, self._tools.store, self._claim.job_id)
         except (SQLAlchemyError, PerennialError, OSError) as error:
             log.warning("upload not deleted yet", error=type(error).__name__)
 
     def _wrong_state(self, error: WrongState) -> None:
-        """A pause or cancel arrived between two looks."""
+        """Handle a pause or cancel that arrived between two checks."""
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
             raise error
         self._stopped()
@@ -375,7 +383,7 @@ class Attempt:
         _ended("put off")
 
     def _give_back(self, cause: str, error: str) -> None:
-        """An outage ended the attempt: no strike."""
+        """Give the job back after an outage: no strike."""
         self.outage = True
         self._requeue(cause, error, counts=False)
 
@@ -388,8 +396,10 @@ class Attempt:
         _ended("rejected", reason.code)
 
     def _hold_back(self, found: str) -> None:
-        """The recipe holds what was found: say how the batch is learned all the same, with the recipe that it
-        came with."""
+        """Reject the batch because of findings, with the request that learns it all the same.
+
+        The request contains the recipe that the batch came with.
+        """
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = {"recipe": {**override, "data_report": "warn"}}
@@ -402,7 +412,8 @@ class Attempt:
         )
 
     def _report_outcome(self, report: Callable[[], State]) -> State:
-        """Write how the attempt ended; repeated while the database is out, or it would count as lost."""
+        """Record how the attempt ended; retried while the database is out, or it would count as
+        lost."""
         pause = REPORT_FIRST_S
         while True:
             try:

@@ -1,7 +1,7 @@
-"""What waits for a person, with a button for each request that settles it.
+"""Items in a model that wait for a person, with a button for each request that settles them.
 
-A form of the page is sent to the path of the API's request, under `/ui` in place of `/v1`; what needs more than a
-button is a link to where it is done.
+A form posts to the path of the API request, under `/ui` instead of `/v1`. An action that needs more
+than a button is a link to the page where it is done.
 """
 
 import json
@@ -18,13 +18,15 @@ _FORMS = re.compile(
 
 @dataclass(frozen=True)
 class Button:
-    """A request as a form, or a link to where it is made.
+    """Request as a form on a page, or a link to the page where it is made.
 
     Attributes:
-        path: where the form goes; `version`: what it sends.
-        reason: whether it asks for a reason.
-        again: whether it learns a task again, so that a recipe is chosen; `recipe`: the one that is advised, as JSON.
-        link: a place of the pages, instead of a form.
+        path: the path that the form posts to.
+        version: the version that the form sends.
+        reason: whether the form asks for a reason.
+        again: whether the request learns a task again, so that the form offers a choice of recipe.
+        recipe: the advised recipe, as JSON.
+        link: path of a page, used instead of a form.
     """
 
     title: str
@@ -38,14 +40,14 @@ class Button:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Something that waits for a person, and its buttons, the first of which is the usual one."""
+    """An item that waits for a person, with its buttons; the first is the usual choice."""
 
     about: AttentionOut
     buttons: list[Button]
 
 
 def buttons(model: ModelOut) -> list[Waiting]:
-    """Everything that waits in a model."""
+    """Return everything in a model that waits for a person."""
     return [Waiting(one, [_button(model, action) for action in one["actions"]]) for one in model["attention"]]
 
 

@@ -1,4 +1,4 @@
-"""The sentences of the API as a page says them: where the API names a request, a page names its button."""
+"""Sentences of the API as pages show them: with buttons in place of the requests that they name."""
 
 import json
 import re
@@ -16,28 +16,30 @@ _LEFT_OUT = (
     (
         re.compile(r"Perennial-Recipe: \{.{0,2000}?\}(?=\.(?: |\Z))"),
         "“Send the next batch so…”",
-    ),  # earlier releases
+    ),  # advice stored by earlier releases
     (re.compile(r'give a reason: \{"version": \d+, "reason": "…"\}'), "give a reason"),
     (re.compile(r"\?task="), "its number"),
     (re.compile(r'send \{"missing": "allow"\}'), "say so there"),
 )
-"""What the API says beside requests, and what a page says."""
+"""Phrases of the API that are not whole requests (regular expressions), and their form on a
+page."""
 _EARLIER = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)")
-"""What earlier releases have stored."""
+"""Advice to send the next batch, as earlier releases stored it; its group is the recipe."""
 
 
 def for_people(text: str) -> str:
-    """A sentence of the API with the page's buttons in place of requests, where it has some for them."""
+    """Return a sentence of the API with the page's buttons in place of requests that have one."""
     text = text.replace(SETTLED_BY, "")
-    for said, shown in _LEFT_OUT:
-        text = said.sub(shown, text)
+    for pattern, replacement in _LEFT_OUT:
+        text = pattern.sub(replacement, text)
     text = replace_steps(text, _button)
     text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
     return text.strip().replace("`", "")
 
 
 def new_model(text: str) -> str | None:
-    """The path of the form that makes the model which a sentence of the API asks for, on that of another; or None."""
+    """Return the path of the form that makes the model a sentence asks for, or None if it asks for
+    none."""
     for step in _steps(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
@@ -45,18 +47,18 @@ def new_model(text: str) -> str | None:
         try:
             filled = {"name": body["name"], "scenario": body["scenario"], "base": "version", **body["base"]}
             return f"/ui/models/new?{urlencode(filled)}"
-        except (KeyError, TypeError, ValueError):  # somebody chose a name that looks like a request
+        except (KeyError, TypeError, ValueError):  # a user chose a name that looks like a request
             return None
     return None
 
 
 def next_batch(text: str) -> str | None:
-    """The query of the form that sends a batch, filled in with the recipe that a sentence advises; or None."""
+    """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
     advised = next((one.recipe for one in _steps(text) if one.recipe is not None), None)
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
-    found = _EARLIER.search(text)
-    return None if found is None else urlencode({"recipe": found[1]})
+    match = _EARLIER.search(text)
+    return None if match is None else urlencode({"recipe": match[1]})
 
 
 def _steps(text: str) -> list[Step]:

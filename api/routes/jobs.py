@@ -1,4 +1,4 @@
-"""Routes of jobs. A job and its events are what clients poll: those reads take the short way."""
+"""Routes of jobs. Clients poll a job and its events, so these reads bypass the ORM."""
 
 import time
 from functools import partial
@@ -59,7 +59,7 @@ EVENT_TYPES = get_args(EventType)
 _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
 RESULT = "result"
-"""The metric in which a job counts the right answers of one version on one task."""
+"""Metric in which a job counts the correct predictions of one version on one task."""
 _not_modified: dict[int | str, dict[str, JsonValue]] = {304: {"description": "Not modified since that ETag"}}
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
@@ -73,7 +73,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
 )
 @polling
 async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
-    """One job; poll it with `If-None-Match`."""
+    """Return one job; poll it with `If-None-Match`."""
     row = await _job(request, actor, job)
     aside = await _aside(request, row)
     tag = job_answer.etag(row, aside)
@@ -81,8 +81,8 @@ async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNon
         if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    answers: job_answer.EncodedJobs = request.app.state.encoded_jobs
-    return Response(answers.encode(row, aside, tag), 200, headers, "application/json")
+    encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
+    return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=responses(404))
@@ -95,18 +95,19 @@ def list_jobs(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """Your jobs, newest first."""
-    found = None if state is None else str(state)
-    page = jobs.list_jobs(db, actor, state=found, kind=kind, model=model, limit=limit, cursor=cursor)
+    """List your jobs, newest first."""
+    state_name = None if state is None else str(state)
+    page = jobs.list_jobs(db, actor, state=state_name, kind=kind, model=model, limit=limit, cursor=cursor)
     return json_answer(page)
 
 
 def _act(action: Action) -> Any:
     def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
-        answer = jobs.act(db, actor, job, action)
+        job_json = jobs.act(db, actor, job, action)
         if action is not Action.PAUSE:
-            bell.ring(answer["id"])  # the next job of the model, or this one again
-        return json_answer(answer)
+            # wakes a worker for the model's next job, or for this one again
+            bell.ring(job_json["id"])
+        return json_answer(job_json)
 
     act.__doc__ = _DOCS[action]
     return act
@@ -138,15 +139,16 @@ def retry(
     settings: Config,
     body: Retry | None = None,
 ) -> Response:
-    """Learn the task again, at its place: a failed or cancelled job itself, after a held version a new one."""
+    """Learn the task again in its place: a failed or cancelled job again, a held version by a new
+    job."""
     override = None if body is None else body.recipe
-    most = settings.max_open_jobs
-    answer, fresh = retries.retry(
-        db, catalogue(), actor, job, override, max_open_jobs=most, admission=Admission.of(settings)
+    max_open_jobs = settings.max_open_jobs
+    job_json, fresh = retries.retry(
+        db, catalogue(), actor, job, override, max_open_jobs=max_open_jobs, admission=Admission.of(settings)
     )
     if fresh:
-        bell.ring(answer["id"])
-    return queued(answer)
+        bell.ring(job_json["id"])
+    return queued(job_json)
 
 
 @router.get(
@@ -175,23 +177,23 @@ async def events(
     if_none_match: IfNoneMatch = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happened to a job, oldest first."""
+    """List the events of a job, oldest first."""
     query = request.query_params
     types = _types(query.get("type"))
     after = _after(query.get("cursor"))
-    wanted = request.headers.get("accept", "")
-    if EVENT_STREAM in wanted:
+    accepted_types = request.headers.get("accept", "")
+    if EVENT_STREAM in accepted_types:
         row = await _job(request, actor, job)
         after = max(after, event_id(request.headers.get("last-event-id")))
         if row.finished_at is not None and not await _reads(request).events(row.id, after, 1, None):
-            return Response(status_code=204)  # an EventSource does not come again
+            return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
         return follow(request, partial(_look, _reads(request), row.id, types), after)
-    most = _limit(query.get("limit"))
+    event_limit = _limit(query.get("limit"))
     row = await _job(request, actor, job)
-    rows = await _reads(request).events(row.id, after, most + 1, types)
+    rows = await _reads(request).events(row.id, after, event_limit + 1, types)
     page: EventPage = {
-        "items": [to_json(e) for e in rows[:most]],
-        "next_cursor": encode_cursor(rows[most - 1].id) if len(rows) > most else None,
+        "items": [to_json(e) for e in rows[:event_limit]],
+        "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
     }
     last = rows[-1].id if rows else after
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
@@ -204,22 +206,23 @@ async def events(
 async def logs(
     request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """What the job said, oldest first."""
+    """List the log lines of a job, oldest first."""
     rows, after = await _page(request, actor, job, limit, cursor, ("log",))
-    lines = [(event, cast(LogData, event.data)) for event in rows]
+    log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
-        {"id": event.id, "at": rfc3339(event.at), "level": line["level"], "message": line["message"]}
-        for event, line in lines
+        {"id": event.id, "at": rfc3339(event.at), "level": log_data["level"], "message": log_data["message"]}
+        for event, log_data in log_events
     ]
-    answer: LogPage = {"items": items, "next_cursor": after}
-    return json_answer(answer)
+    page: LogPage = {"items": items, "next_cursor": after}
+    return json_answer(page)
 
 
 @router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
 async def metrics(
     request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """What was measured while learning, oldest first: loss, accuracy, ADP, and what the method reports."""
+    """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
+    method's own."""
     row = await _job(request, actor, job)
     points: list[Point] = []
     after, more = _after(cursor), True
@@ -229,8 +232,8 @@ async def metrics(
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
     following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
-    answer: PointPage = {"items": points[:limit], "next_cursor": following}
-    return json_answer(answer)
+    page: PointPage = {"items": points[:limit], "next_cursor": following}
+    return json_answer(page)
 
 
 async def download_anytime(
@@ -243,7 +246,8 @@ async def download_anytime(
     catalogue: CatalogueOf,
     work: ExportWork,
 ) -> Response:
-    """The best validated state of a job that is not over yet, in the format of a version's download."""
+    """Download the best validated state of an unfinished job, in the format of a version's
+    download."""
     spool = settings.folder("spool")
     file = await work.run(actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool))
     return download(request, file, file.sha256, file.size, ZIP, file.filename)
@@ -265,7 +269,7 @@ router.head(
 
 
 def _point(event: EventRow) -> Point | None:
-    """A measurement; None for progress without a loss (decoding, a change of phase)."""
+    """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
         step, name, value, data = metric.get("step"), metric["name"], metric.get("value"), metric.get("data")
@@ -282,31 +286,32 @@ def _point(event: EventRow) -> Point | None:
 
 
 def to_json(event: EventRow) -> EventOut:
-    """An event in the contract's shape."""
+    """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
 
 
 async def _look(reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int) -> Look:
-    """What happened to a job since; its stream is over with the events of a job that is."""
-    # The job is read first: were it terminal only after the page, its last events could be missed.
+    """Read the events of a job after an id; the stream ends once the job has finished."""
+    # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.job(job_id)
     if job is None:
         raise jobs.missing(job_id)
     rows = await reads.events(job_id, after, PAGE, None)
-    told = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
-    return Look(told, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
+    new_events = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
+    return Look(new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
 
 
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
-    """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
+    """Return the parts of a job's response beside its row; query again only for a task that stops
+    it."""
     device = None
     if row.wants_gpus is not None:
         device = job_answer.missing_device(row, row.wants_gpus, row.device_seen, time.time())
     base = job_answer.base_of(row)
     if row.stop_task is None or base is not None:
         return job_answer.Aside(row.outcome, base=base, device=device)
-    found = await _reads(request).stop(row.model_id, row.stop_task)
-    stop = None if found is None else job_answer.Stop(row.stop_task, *found)
+    stop_fields = await _reads(request).stop(row.model_id, row.stop_task)
+    stop = None if stop_fields is None else job_answer.Stop(row.stop_task, *stop_fields)
     return job_answer.Aside(row.outcome, stop, device=device)
 
 

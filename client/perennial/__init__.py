@@ -6,8 +6,8 @@
     job = client.submit("birds", "photos/", progress=True).wait(progress=True)
     file = client.download("birds", job.version, "birds.zip")
 
-`AsyncPerennial` has the same verbs to await: both are made of `_async` (`python -m tools.client_sync`).
-Importing this module costs nothing: what is used is loaded when it is used.
+`AsyncPerennial` has the same methods as coroutines: `_sync` is generated from `_async`.
+Importing this module is cheap: its parts are loaded on first use.
 """
 
 from importlib import import_module
@@ -127,7 +127,8 @@ __all__ = [  # noqa: RUF022
 ]
 
 
-if not TYPE_CHECKING:  # a checker that saw this would take any name for one of ours
+# a type checker that saw this would accept any name as an attribute of the package
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "types":

@@ -51,7 +51,7 @@ class Accepts(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action(Shape):
-    """A request that settles something; `body` null: it is not JSON."""
+    """A request that settles an item; `body` null: its body is not JSON."""
 
     title: str
     method: str
@@ -62,7 +62,7 @@ class Action(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionBody(Shape):
-    """The body of such a request; `…` is for a person to fill in."""
+    """The body of a request that settles an item; a person replaces `…`."""
 
     version: int | None = None
     reason: str | None = None
@@ -202,15 +202,15 @@ class ArchitectureChoice(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Shape):
-    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`;
-    the first mends it).
+    """An item in a model that waits for a person: a sentence (`detail`) and the requests that
+    settle it.
 
-    `kind`: held, rolled_back, rejected or failed, of a task; base: the weights of the model's base could not
-    be brought.
+    One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
+    failed, of a task; base: the weights of the model's base could not be fetched.
 
-    `version` is the held one, or of a task that was rolled back the one that knew it; `training_data_until`: the day on
-    which it can no longer be learned again. `pictures`: of a held version, a few held-out images that production
-    answers right and it answers wrong.
+    `version` is the held one, or for a task that was rolled back the one that knew it;
+    `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
+    held version, a few held-out images that production classifies correctly and it does not.
     """
 
     kind: str
@@ -368,11 +368,11 @@ class Baseline(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCheck(Shape):
-    """What `?validate=full` found.
+    """Findings of `?validate=full`.
 
-    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked`
-    says what the rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`:
-    of the archive's own part.
+    `valid`: whether a submit would accept the batch; null: the job ended before that was known, and
+    `checked` names the basis of the other fields. `n_train`, `n_held_out`: images that would be
+    learned and held out; `n_test`: images of the archive's own test part.
     """
 
     sha256: str
@@ -398,13 +398,15 @@ class BatchCheck(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport(Shape):
-    """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
+    """Findings in a batch: after the submit by names and sizes, after decoding by its images.
 
-    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
-    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
-    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `settled`: findings of `data` that
-    held the batch until a person learned it as it is; they hold it no more. `reading`: how the files became
-    classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
+    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are
+    complete. Older tasks lack newer fields. `conflicts`: equal pixels under two classes;
+    `near_conflicts`: nearly equal ones, which do not hold a batch; `conflicts_not_compared`:
+    learned tasks without stored digests of pixels. `settled`: findings of `data` that held the
+    batch until a person learned it as it is; they hold it no longer. `reading`: how the files
+    became classes; `bad_entries`: entries of a label table that were left out. `small`: images
+    whose longer side has fewer than 48 pixels.
     """
 
     checked: Literal["names and sizes", "images"] | None = None
@@ -513,7 +515,7 @@ class ClassFlips(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassNames(Shape):
-    """The batch's classes beside those that the model has (task scenario: beside each other)."""
+    """Classes of the batch compared with those of the model (task scenario: with each other)."""
 
     new: list[str]
     known: list[str]
@@ -599,9 +601,10 @@ class ComparedVersion(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict(Shape):
-    """The same image under two classes: two paths and their labels, in the same order; the second is of the batch.
+    """The same image under two classes: two paths and their labels, in the same order.
 
-    `task`: the earlier task that the first is of. `picture`: the second as a small JPEG, a data URL; of the first ten.
+    The second path is of the batch. `task`: the earlier task of the first. `picture`: the second as
+    a small JPEG, a data URL; of the first ten.
     """
 
     paths: list[str]
@@ -752,7 +755,7 @@ class Duplicate(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryReason(Shape):
-    """An entry of a label table that was left out: file and line, and why."""
+    """An entry of a label table that was left out: file and line, and the reason."""
 
     where: str
     reason: str
@@ -782,7 +785,7 @@ class Environment(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Shape):
-    """One event; ids rise. What `data` holds depends on `type`."""
+    """One event; ids rise. The content of `data` depends on `type`."""
 
     id: int
     type: Literal["state", "progress", "metric", "log", "snapshot"]
@@ -793,12 +796,13 @@ class Event(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport(Shape):
-    """What a job of the kind `export` was asked for, and once it has succeeded what it made.
+    """Request of a job of the kind `export`, and its result once it has succeeded.
 
-    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`:
-    the largest difference of a probability between the graph in ONNX Runtime and the version, over `images`
-    images of noise and `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what
-    it may be; `exporter`: the packages that made it, with their versions.
+    `version`, `format`: of the download; `sha256`, `bytes`: of its file. For ONNX: `opset`;
+    `max_difference`: the largest difference of a probability between the graph in ONNX Runtime and
+    the version, over `images` images of noise and `held_out_images` of its tasks, in batches of the
+    sizes `batches`; `tolerance`: its limit; `exporter`: the packages that made it, with their
+    versions.
     """
 
     version: int
@@ -837,7 +841,7 @@ class File(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReason(Shape):
-    """A file of the archive, and why it was left out."""
+    """A file of the archive, and the reason why it was left out."""
 
     path: str
     reason: str
@@ -1048,7 +1052,7 @@ class HeadClasses(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadInit(Shape):
-    """How rows of new classes start."""
+    """Initialisation of rows for new classes."""
 
     init: str | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1087,13 +1091,13 @@ class ImageError(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Shape):
-    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only
-    checked; `fetch`: weights that a model begins with.
+    """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
+    downloads the weights that a model begins with.
 
-    `task`: null where no task is learned; `report`: what a check found, once the job is over;
-    `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
-    `warnings`: tasks that its version will lack, a head that answers worse than its features could, and what
-    to do.
+    `task`: null if no task is learned; `report`: the findings of a check, once the job is over;
+    `outcome`: published or held, for its version; `waiting_for`: the reason why a queued job waits;
+    `warnings`: tasks that its version will lack, a head that predicts worse than its features
+    could, and what to do.
     """
 
     id: str
@@ -1312,7 +1316,7 @@ class LogLine(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAlike(Shape):
-    """A new class, and the one that it looks like: known to the model, or in the same batch."""
+    """A new class and the one that it resembles: known to the model, or in the same batch."""
 
     label: str
     like: str
@@ -1450,14 +1454,14 @@ class Me(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(Shape):
-    """What was counted beside the number of a measurement; which of it is there depends on its name.
+    """Counts of a measurement beside its number; which fields are present depends on its name.
 
-    `result`: right answers of a version (base, parent, new) on a task, by class [correct, total]; `accuracy_change`:
-    images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
-    `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
-    lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
-    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what
-    else was tried.
+    `result`: correct predictions of a version (base, parent, new) on a task, by class [correct,
+    total]; `accuracy_change`: images that the parent gets right and the new version does not, and
+    vice versa; `knn_probe`, `baseline_ncm`, `baseline_lda`: correct predictions of the features;
+    `loss_rise`: the forecast loss of a task, and its mean loss before and after;
+    `predicted_loss_rise`: the measured rise; `adp`: the best validated state by this step;
+    `rollback`: the mean over layers; `merge_weight`: the other weights that were tried.
     """
 
     version: str | None = None
@@ -1496,8 +1500,8 @@ class Memory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Shape):
-    """After training, a straight line back to the weights of the start: how far, or by which rule; the other
-    is null.
+    """After training, weights move on a straight line back to the start, by `weight` or by the rule
+    `within`; the other is null.
     """
 
     weight: float | None = None
@@ -1538,7 +1542,7 @@ class Method(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodChoice(Shape):
-    """A method's name, and beside it its hyper-parameters."""
+    """A method's name, with its hyper-parameters beside it."""
 
     name: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1577,7 +1581,7 @@ class MethodState(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricData(Shape):
-    """A measurement while learning: a number, what was counted beside it, or both."""
+    """A measurement while learning: a number, its counts, or both."""
 
     name: str
     value: float | None
@@ -1858,7 +1862,7 @@ class Normalisation(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Olor(Shape):
-    """After each step, a share of the way back to the weights that the run started from.
+    """After each step, weights move part of the way back to those that the run started from.
 
     `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
     """
@@ -2089,10 +2093,11 @@ class Problem(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Shape):
-    """Where a job is; null: not known yet.
+    """Progress of a job; null: not known yet.
 
-    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds that the whole
-    job is expected to take from then on; `eta_s`: seconds left of the phase. `step` and `total_steps` are of the phase.
+    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
+    that the whole job is expected to take from then on; `eta_s`: seconds left of the phase. `step`
+    and `total_steps` are of the phase.
     """
 
     done: float | None = None
@@ -2108,10 +2113,10 @@ class Progress(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressData(Shape):
-    """How far a phase is. `images`: so far; `loss`: mean since the last report.
+    """Progress of a phase. `images`: so far; `loss`: mean since the last report.
 
-    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then on, null: not known.
-    Of several reports that were written at once the last one has the two.
+    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then
+    on, null: not known. Of several reports written at once, only the last one has these two.
     """
 
     phase: str | None = None
@@ -2156,7 +2161,9 @@ class Ready(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance(Shape):
-    """After training, the head alone learns from as many images of each class; `lr` null: at the head's rate."""
+    """After training, the head alone learns from equally many images of each class; `lr` null: its
+    rate.
+    """
 
     epochs: int | None = None
     lr: float | None = None
@@ -2258,7 +2265,7 @@ class RebaseTotals(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(Shape):
-    """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
+    """Recipe of a task; GET /v1/methods has the schema. An older recipe may lack newer fields."""
 
     preset: str | None = None
     method: MethodChoice | None = None
@@ -2331,9 +2338,9 @@ class RecipePatch(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats(Shape):
-    """The task that a batch repeats: it is queued, running, learned or held, and a submit answers with it.
+    """The task that a batch repeats: queued, running, learned or held; a submit responds with it.
 
-    `version`: that it made; null: none yet.
+    `version`: the version it made; null: none yet.
     """
 
     task: int
@@ -2344,7 +2351,7 @@ class Repeats(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Shape):
-    """What `?validate=only` found in the archive's directory."""
+    """Findings of `?validate=only` in the archive's directory."""
 
     sha256: str
     bytes: int
@@ -2368,8 +2375,10 @@ class Report(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources(Shape):
-    """Where the job may run: device any, cpu or cuda, and CUDA devices at least. `resume`: same continues an
-    interrupted job only on the kind of device that it was begun on; any continues it anywhere.
+    """Placement of a job: device any, cpu or cuda, and the minimum number of CUDA devices.
+
+    `resume`: same continues an interrupted job only on the kind of device that it was begun on; any
+    continues it anywhere.
     """
 
     device: str | None = None
@@ -2437,7 +2446,7 @@ class Shift(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotData(Shape):
-    """Where the run was when its snapshot was stored."""
+    """Position of the run when its snapshot was stored."""
 
     stage: int | None
     epoch: int | None
@@ -2465,11 +2474,11 @@ class Start(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateData(Shape):
-    """A change of state, with what is known of it.
+    """A change of state, with its details.
 
-    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that
-    were lost since the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it
-    made; `retry_of`: the job that it follows.
+    `attempt`: the attempt that began; `reason`: why it was given back, lost or stopped; `strikes`:
+    attempts lost since the last snapshot; `error`: why the job ended; `version`, `outcome`,
+    `warnings`: its results; `retry_of`: the job that it follows.
     """
 
     state: str | None = None
@@ -2486,8 +2495,10 @@ class StateData(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReading(Shape):
-    """Way to read a batch, so that its job reads it as the submit did: options of the request, and the labels known to
-    the model that decided between two readings.
+    """Way to read a batch, stored so that its job reads it as the submit did.
+
+    It has the options of the request, and the labels known to the model that decided between two
+    readings.
     """
 
     options: dict[str, str] | None = None
@@ -2858,12 +2869,14 @@ class Visibility(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFor(Shape):
-    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
-    base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
-    without version and task.
+    """Reason why a queued job waits.
 
-    `job`: the one that brings the weights of the base; `done`: how far it is, 0 to 1; `failed`: whether it failed or
-    was cancelled, so that nothing goes on before a person acts.
+    `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
+    of the model's base that are not there yet; device, for a CUDA device that no reporting worker
+    has. The last two have no version and task.
+
+    `job`: the one that fetches the weights of the base; `done`: its progress, 0 to 1; `failed`: it
+    failed or was cancelled, so that nothing continues before a person acts.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Progress: on standard error, where that is a terminal; in a notebook below the cell; elsewhere nothing."""
+"""Progress bars: on standard error if it is a terminal, below the cell of a notebook, else none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Progress | None]:
-    """What to call while bytes go or come: draws a bar for True, is None for False."""
+    """Yield a progress callback for a transfer: one that draws a bar for True, None for False."""
     if not isinstance(progress, bool):
         yield progress
         return
@@ -36,10 +36,10 @@ def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Pro
 
 @runtime_checkable
 class ShownJob(Protocol):
-    """Shows a job that is waited for."""
+    """Callback that shows the job a caller waits for."""
 
     def __call__(self, job: Job) -> None:
-        """Show it as it is now."""
+        """Show the job as it is now."""
 
     def away(self, seconds: float) -> None:
         """Show that the service has not answered for some time."""
@@ -47,7 +47,8 @@ class ShownJob(Protocol):
 
 @contextmanager
 def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
-    """What to call at each change of a job: draws a bar for True, does nothing for False."""
+    """Yield a callback for changes of a job: one that draws a bar for True, one without effect for
+    False."""
     if not isinstance(progress, bool):
         yield progress if isinstance(progress, ShownJob) else _Called(progress)
         return
@@ -59,7 +60,7 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
 
 
 class _Called:
-    """A function as what shows a job."""
+    """Adapter that shows a job by calling a plain function."""
 
     def __init__(self, show: Callable[[Job], None]) -> None:
         self._show = show
@@ -68,11 +69,11 @@ class _Called:
         self._show(job)
 
     def away(self, seconds: float) -> None:
-        """Nothing has changed."""
+        """Do nothing: a plain function has no way to show an outage."""
 
 
 class _Drawn:
-    """A job as a bar; why it waits, once above it."""
+    """Bar of a job, with the reason for which it waits printed once above it."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -94,10 +95,12 @@ class _Drawn:
 
 @contextmanager
 def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress | None]:
-    """Draw a bar while a source beyond the disk is listed. Yields what to call with entries listed and all.
+    """Draw a bar while a remote source is listed.
+
+    Yields a callback that takes the number of entries listed and the total; None without a bar.
 
     Args:
-        title: what is done with them.
+        title: the label of the bar, such as "listing".
     """
     with _bars(is_wanted, is_bytes=False) as bars:
         if bars is None:
@@ -110,7 +113,7 @@ def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress 
 
 
 def share(job: Job) -> float:
-    """How far a whole job is, 0 to 1; of an older service, its phase."""
+    """Return the share of a whole job that is done, 0 to 1; for an older service, of its phase."""
     if job.state == "succeeded":
         return 1.0
     if job.progress.done is not None:
@@ -120,7 +123,7 @@ def share(job: Job) -> float:
 
 
 def state(job: Job) -> str:
-    """What a job does, in a word."""
+    """Return the state of a job as one word, such as its phase while it runs."""
     if job.state == "succeeded" and job.outcome == "held":
         return "held"
     if job.waiting_for is not None:
@@ -129,24 +132,26 @@ def state(job: Job) -> str:
 
 
 def left(job: Job) -> str:
-    """How long a job still takes, in words; empty where that is not known."""
+    """Return the time a job still takes, in words; empty if it is not known."""
     seconds = None if job.is_terminal else job.progress.left_s
     return "" if seconds is None else f"about {duration(seconds)} left"
 
 
 def told(job: Job) -> str:
-    """What a job does, how far it is and how long it still takes, on a line: "train 43%, about 2 min left"."""
+    """Return state, share done and time left of a job on one line: "train 43%, about 2 min
+    left"."""
     done = f" {share(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
     return ", ".join(filter(None, (f"{state(job)}{_of_base(job)}{done}", left(job))))
 
 
 def why_waiting(job: Job) -> str:
-    """Why a job waits; empty where it does not, or where that ends the waiting and is told then."""
+    """Return the reason a job waits; empty if it does not wait, or will raise BaseUnavailable
+    instead."""
     return by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
 
 
 def _of_base(job: Job) -> str:
-    """How far the base is that a job waits for."""
+    """Return the share done of the base that a job waits for, such as " (base 40%)"; else ""."""
     why = job.waiting_for
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""
 
@@ -189,12 +194,13 @@ def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     )
 
     console = Console(stderr=True)
-    # Two columns stay free: a terminal echoes Ctrl-C as ^C behind the bar, and a row that wraps is drawn twice.
+    # Two columns stay free: a terminal echoes Ctrl-C as ^C behind the bar, and a row that wraps is
+    # drawn twice.
     console.width = max(1, console.width - 2)
     if not console.is_terminal:
         yield None
         return
-    # without markup: a phase such as `[link=…]` is text
+    # no markup: a phase such as `[link=…]` is plain text
     described = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=None))
     columns = (
         (*described, DownloadColumn(), TimeRemainingColumn())

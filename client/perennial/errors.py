@@ -1,18 +1,18 @@
-"""What can go wrong, each kind with a class of its own.
+"""Errors of the client, each kind with a class of its own.
 
 PerennialError
     ConfigError            no key, no such profile, no such file
-    ServiceUnreachable     nothing answered
-    DigestMismatch         what came is not what was announced
-    BadAnswer              what came is no answer of this API, or too much of one
+    ServiceUnreachable     no response from the service
+    DigestMismatch         the received bytes differ from those announced
+    BadAnswer              the response is not one of this API, or is too large
     APIError               the service answered with a problem (RFC 9457)
         Invalid, Unauthorized, Forbidden, NotFound, Conflict, TooLarge, TooManyRequests, Unavailable
         ArchiveRejected    the batch cannot be used (also Rejected)
     JobEnded               a job that was waited for ended without a published version
         GateHeld, JobRejected (also Rejected), JobFailed, JobCancelled
-    WaitTimeout            it has not ended in time
-    BaseUnavailable        the weights of the model's base could not be brought; a batch that waits for them is kept
-        BaseFailed         the job that should have brought them failed (also JobFailed)
+    WaitTimeout            the job has not ended in time
+    BaseUnavailable        the model's base could not be fetched; waiting batches are retained
+        BaseFailed         the job that fetches it failed (also JobFailed)
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from perennial._types import Attention, Job
 
 MAX_DETAIL_CHARS = 4000
-"""Of a sentence of the service that is shown."""
+"""Most characters that are shown of a detail from the service."""
 MAX_ERRORS = 20
-"""Wrong fields that are shown."""
+"""Most invalid fields that are shown."""
 
 
 class PerennialError(Exception):
     """Base of all errors of this client; `str()` of each is a sentence that says what to do.
 
-    It has no control characters, whatever the service sent: a traceback prints it as it is.
+    The text has no control characters, whatever the service sent, so that a traceback prints it as
+    it is.
     """
 
     def __str__(self) -> str:
@@ -44,11 +45,12 @@ class PerennialError(Exception):
 
 
 class ConfigError(PerennialError):
-    """What the client was told, or was not told, does not let it begin."""
+    """Configuration or arguments are missing or wrong, so that the request cannot be made."""
 
 
 class UndecidedBatch(ConfigError):
-    """A folder can be read in several ways, and neither options nor the classes that the model knows say which."""
+    """A folder can be read in several ways, and neither options nor the model's classes decide
+    which."""
 
 
 class NoKey(ConfigError):
@@ -56,10 +58,10 @@ class NoKey(ConfigError):
 
 
 class ServiceUnreachable(PerennialError):
-    """Nothing answered, or the connection broke and no further attempt may be made.
+    """No response, or the connection broke and no further attempt may be made.
 
     Attributes:
-        is_sent: whether the service may have got the request.
+        is_sent: whether the service may have received the request.
     """
 
     def __init__(self, message: str, *, is_sent: bool = False) -> None:
@@ -68,36 +70,40 @@ class ServiceUnreachable(PerennialError):
 
 
 class DigestMismatch(PerennialError):
-    """The bytes that came do not have the sha256 that the service named; nothing of them was kept."""
+    """The received bytes do not have the sha256 that the service named; none of them were
+    retained."""
 
 
 class BadAnswer(PerennialError):
-    """The service's answer cannot be used: it is not what the API says, or larger than anything that it says."""
+    """The service's response cannot be used: it does not follow the API, or exceeds its sizes."""
 
 
 class WaitTimeout(PerennialError, TimeoutError):
-    """A job has not ended in the time that was given; it goes on."""
+    """A job has not ended within the given time; it continues."""
 
 
 class BaseUnavailable(PerennialError):
-    """The weights of a model's base could not be brought: what waits for them goes on once a person has acted."""
+    """The base weights of a model could not be fetched; waiting jobs continue once a person has
+    acted."""
 
 
 class Rejected(PerennialError):
-    """A batch that cannot be used: at the submit (`ArchiveRejected`) or once its images were read (`JobRejected`)."""
+    """A batch that cannot be used: at the submit (`ArchiveRejected`) or after decoding
+    (`JobRejected`)."""
 
 
 class APIError(PerennialError):
     """The service answered with a problem.
 
     Attributes:
-        status: of HTTP.
+        status: HTTP status.
         type: a stable path that names the kind of problem, such as `/problems/not-found`.
-        detail: a sentence that says what was found, what is allowed and what to send; on one line, without controls.
-        errors: single wrong fields, `{"field": …, "message": …}`.
-        request_id: under which the service's log has the request; None: it did not say.
-        retry_after_s: seconds after which the service asks to come again.
-        problem: all that it said.
+        detail: a sentence that says what is wrong, what is allowed and what to send; on one line,
+            without control characters.
+        errors: invalid fields, `{"field": …, "message": …}`.
+        request_id: id of the request in the service's log; None: it sent none.
+        retry_after_s: seconds after which the service asks to retry.
+        problem: the whole problem document.
     """
 
     def __init__(
@@ -113,8 +119,8 @@ class APIError(PerennialError):
         self.type = str(problem.get("type", "about:blank"))
         detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
         self.detail = one_line(detail[:MAX_DETAIL_CHARS])
-        found = problem.get("errors")
-        fields = found if isinstance(found, list) else []
+        field_errors = problem.get("errors")
+        fields = field_errors if isinstance(field_errors, list) else []
         self.errors: list[dict[str, str]] = [one for one in fields if isinstance(one, dict)]
         self.request_id = request_id
         self.retry_after_s = retry_after_s
@@ -122,12 +128,14 @@ class APIError(PerennialError):
 
     @property
     def code(self) -> str:
-        """The last word of `type`: `not-found`, `archive-too-large` …"""
+        """Last segment of `type`: `not-found`, `archive-too-large` …"""
         return self.type.rpartition("/")[2]
 
     def __str__(self) -> str:
-        shown = self.errors[:MAX_ERRORS]
-        lines = [one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown]
+        shown_errors = self.errors[:MAX_ERRORS]
+        lines = [
+            one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS]) for one in shown_errors
+        ]
         return "\n".join([self.detail, *(f"  {line}" for line in lines)])
 
 
@@ -144,11 +152,11 @@ class Forbidden(APIError):
 
 
 class NotFound(APIError):
-    """There is no such thing, or it belongs to somebody else (404)."""
+    """The resource does not exist, or belongs to another owner (404)."""
 
 
 class Conflict(APIError):
-    """Not possible as things stand (409); `problem` has their state."""
+    """The request is not possible in the present state (409); `problem` describes the state."""
 
 
 class TooLarge(APIError):
@@ -156,11 +164,11 @@ class TooLarge(APIError):
 
 
 class TooManyRequests(APIError):
-    """Too much at once, or a quota is reached (429)."""
+    """Too many requests at once, or a quota is reached (429)."""
 
 
 class Unavailable(APIError):
-    """The service, or a part of it, does not answer (5xx)."""
+    """The service, or a part of it, does not respond (5xx)."""
 
 
 class ArchiveRejected(Invalid, Rejected):
@@ -172,7 +180,7 @@ class JobEnded(PerennialError):
 
     Attributes:
         job: the job as it ended.
-        attention: what in its model waits for a person because of it, with the requests that settle it.
+        attention: the item in its model that waits for a person, with the requests that settle it.
     """
 
     def __init__(self, message: str, job: Job, attention: Attention | None = None) -> None:
@@ -182,7 +190,8 @@ class JobEnded(PerennialError):
 
 
 class GateHeld(JobEnded):
-    """The version did not pass the model's gate: production stays as it is until a person decides."""
+    """The version did not pass the model's gate: production stays unchanged until a person
+    decides."""
 
 
 class JobRejected(JobEnded, Rejected):
@@ -190,15 +199,15 @@ class JobRejected(JobEnded, Rejected):
 
 
 class JobFailed(JobEnded):
-    """The service could not do the job."""
+    """The service could not complete the job."""
 
 
 class BaseFailed(JobFailed, BaseUnavailable):
-    """The job that brings the weights of a model's base could not do so."""
+    """The job that fetches the weights of a model's base failed."""
 
 
 class JobCancelled(JobEnded):
-    """Somebody ended the job."""
+    """A person cancelled the job."""
 
 
 _ARCHIVE = frozenset({"archive-invalid", "archive-hostile", "archive-too-large", "labels-invalid"})
@@ -216,12 +225,12 @@ _BY_STATUS: dict[int, type[APIError]] = {
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
-    """The error for an answer of 400 or above."""
+    """Return the error for a response of status 400 or above."""
     problem: dict[str, Any] = {}
     try:
-        found = json.loads(body)
-        problem = found if isinstance(found, dict) else {}
-    except (ValueError, RecursionError):  # a proxy's page, for example
+        document = json.loads(body)
+        problem = document if isinstance(document, dict) else {}
+    except (ValueError, RecursionError):  # for example, a proxy's HTML page
         problem = {"detail": _said_otherwise(status, headers, body)}
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
     if str(problem.get("type", "")).rpartition("/")[2] in _ARCHIVE:
@@ -235,19 +244,22 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
 
 
 def _said_otherwise(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """Return a sentence for an answer that is no problem in JSON. A page is made for a browser, and not repeated."""
+    """Return a sentence for a response that is no JSON problem.
+
+    HTML pages are not repeated in it.
+    """
     text = body[:200].decode("utf-8", "replace").strip()
     if "html" in headers.get("content-type", "").lower() or text.startswith("<"):
         return (
             f"A web page came in place of an answer (status {status}). Is the address that of a Perennial service, "
             "and does it answer behind the proxy there?"
         )
-    said = " ".join(text.split())
-    return f"The service answered {status}" + (f": {said}" if said else ".")
+    one_line_text = " ".join(text.split())
+    return f"The service answered {status}" + (f": {one_line_text}" if one_line_text else ".")
 
 
 def seconds_of(text: str | None) -> float | None:
-    """Retry-After in seconds: as a number, or until a date."""
+    """Return the value of Retry-After in seconds; it may be a number or a date."""
     if not text:
         return None
     try:
@@ -259,7 +271,7 @@ def seconds_of(text: str | None) -> float | None:
 
         try:
             until = parsedate_to_datetime(text)
-            if until.tzinfo is None:  # “-0000”
+            if until.tzinfo is None:  # the offset “-0000” gives a time without a zone
                 until = until.replace(tzinfo=datetime.UTC)
         except (ValueError, OverflowError):
             return None

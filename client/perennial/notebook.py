@@ -1,7 +1,7 @@
-"""What a notebook shows of answers, and the bar that it draws while one waits.
+"""HTML of responses in a notebook, and the bar that is drawn there during a wait.
 
-HTML with its styles in it, in the colours of the page around it: light and dark. Every value is escaped, a name of
-hostile text too; nothing is loaded from anywhere.
+The HTML contains its styles, in the colours of the page around it: light and dark. Every value is
+escaped, also hostile names, and nothing is loaded from the network.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from perennial.comparison import Comparison
 
 MOST_ROWS = 12
-"""Classes, checks and entries that a table shows."""
+"""Most classes, checks and entries that a table shows."""
 MOST_CHARS = 2000
-"""Of one value that is shown."""
+"""Most characters that are shown of one value."""
 MOST_CELLS = 30
-"""Rows and columns that a matrix shows, the last ones."""
+"""Most rows and columns that a matrix shows; the last ones are shown."""
 BETWEEN_S = 0.1
-"""Between two pictures of a bar at least."""
+"""Shortest time between two drawings of a bar, in seconds."""
 _BOX = "font-family:sans-serif;line-height:1.45;max-width:56em"
 _TABLE = "border-collapse:collapse;margin:.4em 0"
 _CELL = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top;background:none"
@@ -42,7 +42,8 @@ _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
 def describe(answer: Any) -> str | None:
-    """Return the HTML of a model, a version, a job, a comparison or a matrix; None: of anything else there is none."""
+    """Return the HTML of a model, version, job, comparison or matrix; None for any other
+    response."""
     for kind, show in _SHOWN.items():
         if isinstance(answer, kind):
             return f'<div style="{_BOX}">{show(answer)}</div>'
@@ -50,7 +51,7 @@ def describe(answer: Any) -> str | None:
 
 
 def describe_comparison(comparison: Comparison) -> str:
-    """Return the HTML of two versions with the pictures of images that flipped, which it holds."""
+    """Return the HTML of a comparison of two versions, with pictures of the images that flipped."""
     a, b = comparison.compare.a.version, comparison.compare.b.version
     figures = []
     for image, content in zip(comparison.images, comparison.pictures, strict=True):
@@ -66,14 +67,14 @@ def describe_comparison(comparison: Comparison) -> str:
 
 
 def is_notebook() -> bool:
-    """Tell if this runs in the kernel of a notebook, which shows HTML."""
+    """Return True in the kernel of a notebook, which shows HTML."""
     shell = sys.modules.get("IPython")
     found = shell.get_ipython() if shell is not None else None
     return getattr(found, "kernel", None) is not None
 
 
 class LiveHtml:
-    """A place below a cell whose HTML is drawn again and again; only in a notebook."""
+    """Place below a notebook cell whose HTML is drawn repeatedly."""
 
     def __init__(self) -> None:
         self._display = importlib.import_module("IPython.display")
@@ -81,22 +82,22 @@ class LiveHtml:
         self._drawn = 0.0
 
     def show(self, content: str, *, is_last: bool = False) -> None:
-        """Draw it in the place of what is there, unless that has just been drawn and more will come."""
+        """Replace the displayed HTML, unless it was drawn a moment ago and more will follow."""
         now = time.monotonic()
         if self._handle is not None and not is_last and now - self._drawn < BETWEEN_S:
             return
         self._drawn = now
-        found = self._display.HTML(content)
+        rendered = self._display.HTML(content)
         if self._handle is None:
-            self._handle = self._display.display(found, display_id=True)
+            self._handle = self._display.display(rendered, display_id=True)
         else:
-            self._handle.update(found)
+            self._handle.update(rendered)
 
 
 def bar_of_bytes(title: str, done: int, total: int | None) -> str:
-    """Return the HTML of a transfer."""
-    said = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
-    return f'<div style="{_BOX}">{_text(title)}: {said}{_bar(done / total if total else 0.0, _GOOD)}</div>'
+    """Return the HTML bar of a transfer, in bytes."""
+    amount = f"{_bytes(done)} of {_bytes(total)}" if total else _bytes(done)
+    return f'<div style="{_BOX}">{_text(title)}: {amount}{_bar(done / total if total else 0.0, _GOOD)}</div>'
 
 
 def _model(model: Model | ListedModel) -> str:
@@ -116,7 +117,7 @@ def _model(model: Model | ListedModel) -> str:
 
 
 def _waits(entry: Attention, model: str) -> str:
-    """What waits for a person, with the commands that settle it."""
+    """Return the HTML of an item that waits for a person, with the commands that settle it."""
     commands = [f"<li><code>{_text(command(action, model))}</code></li>" for action in entry.actions]
     said = f'<span style="color:{_WAITS}">●</span> {_text(by_commands(entry.detail))}'
     return f"<div>{said}<ul>{''.join(commands)}</ul></div>"
@@ -142,12 +143,12 @@ def _version(version: Version) -> str:
 
 
 def _check(check: GateCheck) -> tuple[str, str, str, str]:
-    found = "not measured" if check.not_measured is not None else _number(check.value)
-    return _text(check.name), _text(found), _text(_number(check.limit)), _mark(check.passed)
+    value = "not measured" if check.not_measured is not None else _number(check.value)
+    return _text(check.name), _text(value), _text(_number(check.limit)), _mark(check.passed)
 
 
 def _job(job: Job) -> str:
-    said, progress = state(job), job.progress
+    state_word, progress = state(job), job.progress
     color = {"held": _WAITS, "waiting": _WAITS, "paused": _WAITS, "failed": _BAD, "rejected": _BAD}
     numbers = []
     if progress.step is not None and progress.total_steps:
@@ -156,15 +157,15 @@ def _job(job: Job) -> str:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
     if left(job):
         numbers.append(left(job))
-    what = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
+    kind = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
-        ("state", ", ".join([said, *numbers])),
+        ("state", ", ".join([state_word, *numbers])),
         ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
         ("waits", by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
-    bar = _bar(share(job), color.get(said, _GOOD))
-    return f"{_head('Job', what, job.id)}{bar}{_pairs(rows)}"
+    bar = _bar(share(job), color.get(state_word, _GOOD))
+    return f"{_head('Job', kind, job.id)}{bar}{_pairs(rows)}"
 
 
 def _compare(compare: Compare) -> str:
@@ -196,11 +197,11 @@ def _metrics(metrics: Metrics) -> str:
         f'<th style="{_NUMBER}" title="{_text(column.name or "")}">task {column.task}</th>'
         for column in columns
     )
-    lines = []
+    rows = []
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        shown = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
-        lines.append(f'<tr><th style="{_CELL}">version {row.version}</th>{shown}</tr>')
-    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(lines)}</table>'
+        cells_html = "".join(_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
+    table = f'<table style="{_TABLE}"><tr><th style="{_CELL}"></th>{head}</tr>{"".join(rows)}</table>'
     return f"{_head('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
@@ -212,7 +213,8 @@ def _cell(accuracy: float | None) -> str:
 
 
 def _text(value: object) -> str:
-    """Escape a value as text of one line, between tags and in attributes; a very long one is cut."""
+    """Escape a value as one line of text, valid between tags and in attributes; long ones are
+    cut."""
     line = one_line(str(value)[:MOST_CHARS])
     return html.escape(line if len(str(value)) <= MOST_CHARS else f"{line}…", quote=True)
 
@@ -222,7 +224,7 @@ def _bytes(size: int) -> str:
 
 
 def _mean(accuracy: Sequence[float | None]) -> str:
-    """The mean of what was measured."""
+    """Return the mean of the measured accuracies as text."""
     measured = [one for one in accuracy if one is not None]
     tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
     return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
@@ -241,8 +243,8 @@ def _head(kind: str, name: str, id_: str) -> str:
 
 
 def _mark(passed: bool) -> str:
-    color, sign, said = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
-    return f'<span style="color:{color}" title="{said}">{sign}</span>'
+    color, sign, label = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
+    return f'<span style="color:{color}" title="{label}">{sign}</span>'
 
 
 def _bar(share: float, color: str) -> str:
@@ -254,7 +256,7 @@ def _bar(share: float, color: str) -> str:
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:
-    """A table of names and values, without those that are empty."""
+    """Return an HTML table of names and values, without empty values."""
     lines = [
         f'<tr><td style="{_CELL};{_QUIET}">{_text(name)}</td><td style="{_CELL}">{_text(value)}</td></tr>'
         for name, value in rows
@@ -264,16 +266,17 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are HTML; the first column is text, the others are figures."""
+    """Return an HTML table of cells that are HTML; the first column is text, the others are
+    figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
         f'<th style="{style}">{_text(name)}</th>' for style, name in zip(styles, head, strict=True)
     )
-    lines = [
+    row_cells = [
         "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
         for row in rows
     ]
-    return f'<table style="{_TABLE}"><tr>{names}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
+    return f'<table style="{_TABLE}"><tr>{names}</tr>{"".join(f"<tr>{cells}</tr>" for cells in row_cells)}</table>'
 
 
 _SHOWN: dict[type[Any], Callable[[Any], str]] = {

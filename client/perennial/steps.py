@@ -1,8 +1,8 @@
-"""The requests that advice names, and their three forms: a request for programs, a command for terminals, a button.
+"""Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
-A sentence of the service names a request as `str(Step(…))` writes it. The command line and the pages find it there
-and put their own form in its place (`replace_steps`), so that each place is told what it can do, from one source.
-`OPERATIONS` has every request that a sentence may name.
+A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
+pages find it and replace it by their own form (`replace_steps`), so that each reader gets a form
+that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 
 `client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
 """
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 WHY, LEFT_OPEN = '"WHY"', "…"
-"""What stands for a reason in a command, and in a request."""
+"""Placeholders for a reason, in a command and in a request."""
 RECIPE = "Perennial-Recipe"
 _JSON = json.JSONDecoder()
 _BODY = re.compile(rf"(?P<by> (?:with )?(?:{RECIPE}: )?)(?=\{{)")
@@ -43,9 +43,10 @@ class Operation(NamedTuple):
 
     Attributes:
         method, path: the request, with names in braces for parts of the path below `/v1`.
-        command: words after `perennial`, with names of the path, the query and the body in braces. What is in brackets
-            is left out where it names a value that the request does not say; elsewhere such a name is in capitals.
-        button: what a person presses on a page; None: pages have nothing for it.
+        command: words after `perennial`, with names of the path, the query and the body in braces.
+            Text in brackets is left out if it names a value that the request lacks; elsewhere such
+            a name is in capitals.
+        button: label of its button on a page; None: no page has one.
     """
 
     method: str
@@ -140,7 +141,7 @@ class Step:
     Attributes:
         method, path: such as POST and `/v1/jobs/job_1/retry`; names in the path are quoted.
         query: after the question mark, without it.
-        body: JSON; `…` is for a person to fill in.
+        body: JSON; a person replaces `…`.
         recipe: sent beside a batch, as the header `Perennial-Recipe`.
     """
 
@@ -152,31 +153,32 @@ class Step:
 
     def __str__(self) -> str:
         """Return `POST /v1/jobs/job_1/retry {"recipe": {…}}`."""
-        said = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
+        text = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
         if self.body is not None:
-            said += f" {json.dumps(self.body, ensure_ascii=False)}"
+            text += f" {json.dumps(self.body, ensure_ascii=False)}"
         if self.recipe is not None:
-            said += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
-        return said
+            text += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
+        return text
 
     def as_command(self, word: Callable[[object], str] = _quote, model: str | None = None) -> str | None:
-        """Return `perennial jobs retry job_1 --recipe '{…}'`; None where there is no command for it.
+        """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
 
         Args:
             word: returns a value as one word of a shell.
             model: the model's name, in place of the id in the path.
         """
-        found = self._operation()
-        if found is None:
+        match = self._operation()
+        if match is None:
             return None
-        operation, named = found
+        operation, named = match
         values: dict[str, Any] = {**dict(parse_qsl(self.query)), **(self.body or {}), **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
         if model is not None and "model" in named:
             values["model"] = model
         unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
-        is_empty = operation.path == "models" and not self.body  # no command that anybody could copy
+        # the command would have nothing to copy
+        is_empty = operation.path == "models" and not self.body
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
@@ -196,55 +198,56 @@ class Step:
         return f"perennial {_HOLE.sub(fill, _MAYBE.sub(keep, operation.command))}"
 
     def as_button(self) -> str | None:
-        """Return the words of the button or link that makes it; None where no page has one."""
-        found = self._operation()
-        if found is None or found[0].button is None:
+        """Return the label of the button or link that makes the request; None if no page has
+        one."""
+        match = self._operation()
+        if match is None or match[0].button is None:
             return None
-        return _HOLE.sub(lambda hole: found[1][hole[1]], found[0].button)
+        return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
     def _operation(self) -> tuple[Operation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
-            found = re.fullmatch(f"/v1/{pattern}", self.path)
-            if found and operation.method == self.method:
-                return operation, {name: unquote(value) for name, value in found.groupdict().items()}
+            match = re.fullmatch(f"/v1/{pattern}", self.path)
+            if match and operation.method == self.method:
+                return operation, {name: unquote(value) for name, value in match.groupdict().items()}
         return None
 
 
 def replace_steps(text: str, render: Callable[[Step], str | None]) -> str:
-    """Put another form in the place of each request of a sentence; one that there is none for stays as it is."""
+    """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
     for start, end, step in find_steps(text):
-        said = render(step)
-        done += text[at:start] + (text[start:end] if said is None else said)
+        rendered = render(step)
+        done += text[at:start] + (text[start:end] if rendered is None else rendered)
         at = end
     return done + text[at:]
 
 
 def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
-    """Yield start, end and value of each request that a sentence names."""
+    """Yield start, end and value of each request in a sentence."""
     at = 0
-    while found := _REQUEST.search(text, at):
-        at = found.end()
+    while match := _REQUEST.search(text, at):
+        at = match.end()
         body: dict[str, Any] = {}
-        given = _BODY.match(text, at)
-        if given is not None:
+        body_match = _BODY.match(text, at)
+        if body_match is not None:
             try:
-                value, end = _JSON.raw_decode(text, given.end())
-                body = {"recipe" if RECIPE in given["by"] else "body": value}
+                value, end = _JSON.raw_decode(text, body_match.end())
+                body = {"recipe" if RECIPE in body_match["by"] else "body": value}
                 at = end
             except ValueError:  # an ellipsis, or a name with a brace
                 pass
-        yield found.start(), at, Step(found["method"], found["path"], found["query"] or "", **body)
+        yield match.start(), at, Step(match["method"], match["path"], match["query"] or "", **body)
 
 
 def replace_options(text: str, render: Callable[[str, str], str]) -> str:
-    """Put another form in the place of each query parameter of a batch, such as `?layout=folders`."""
+    """Replace each query parameter of a batch, such as `?layout=folders`, by another form."""
     return _OPTION.sub(lambda found: render(found["name"], unquote(found["value"])), text)
 
 
 def as_parameters(text: str) -> str:
-    """Put query parameters in the place of options of the command line, such as `?layout=folders`.
+    """Replace options of the command line by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both: `-o layout=folders (in a request …)`.
     """
@@ -254,5 +257,5 @@ def as_parameters(text: str) -> str:
 
 
 def as_options(text: str) -> str:
-    """Leave the options of the command line alone of a sentence that names both."""
+    """Keep only the options of the command line in a sentence that names both forms."""
     return _TYPED.sub(lambda found: f"-o {found['name']}={found['value']}", text)

@@ -1,4 +1,4 @@
-"""What became of a job, in sentences with the commands that go on."""
+"""Results of jobs in sentences, with the commands that come next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTENTION = (
     "The model's `attention` has the requests that settle it.",
     "`perennial status` tells what settles it.",
 )
-"""What the service says, and what one types for it."""
+"""Phrases of the service, and the command line's form of each."""
 SAID = (
     (r'give a reason: \{"version": \d+, "reason": "…"\}', 'give a reason: `--reason "WHY"`'),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
@@ -47,19 +47,21 @@ SAID = (
     (r"\btraining_data_days\b", "--training-data-days"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
 )
-"""What the service says of parts of requests (regular expressions), and what one types for it."""
+"""Parts of requests in the service's sentences (regular expressions), and their command-line
+form."""
 _LAST_CREATE = re.compile(r" ?`(perennial models create [^`]*)`\.?\Z")
 _BACK = re.compile(r"POST /v1/models/(?P<model>[^/\s]+)/rebase/finish puts")
-"""The same request finishes a move and takes it back: which, its sentence says."""
+"""Finds the use of `rebase/finish` that takes a move back; the same request also finishes a
+move."""
 
 
 def duration(seconds: float) -> str:
-    """Return a duration of at least a second: "40 s", "3 min"."""
+    """Return a duration in words, at least a second: "40 s", "3 min"."""
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
 
 
 def repeated(model: str, repeats: Repeats) -> str:
-    """Say that a model has a batch already, and where that stands."""
+    """Return a sentence saying that a model has a batch already, with the standing of its task."""
     version = f", version {repeats.version}" if repeats.version is not None else ""
     return (
         f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is not learned again. "
@@ -68,7 +70,11 @@ def repeated(model: str, repeats: Repeats) -> str:
 
 
 def held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
-    """Why a version is held, and how to go on. job: that made it."""
+    """Return why a version is held and how to continue.
+
+    Args:
+        job: the job that made the version.
+    """
     production = model.aliases.get("production")
     first = one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
@@ -89,18 +95,19 @@ def _retry(job: str) -> list[str]:
         return [
             f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} --recipe '{{}}'"
         ]
-    except BadAnswer:  # an id that no shell may see
+    except BadAnswer:  # the id contains characters that no shell may receive
         return []
 
 
 def lacks_base(job: Job) -> str | None:
-    """Why a job waits on for the weights of its model's base, and what to do; None: they may still come."""
+    """Return why a job cannot get its base's weights and what to do; None if they may still
+    arrive."""
     why = job.waiting_for
     return one_line(why.detail) if why is not None and why.failed else None
 
 
 def attention(model: str, entry: Attention | None) -> list[str]:
-    """What waits for a person, and the commands that settle it."""
+    """Return an item that waits for a person, and the commands that settle it."""
     if entry is None:
         return []
     settle = _settle(model, entry)
@@ -112,7 +119,7 @@ def _settle(model: str, entry: Attention) -> list[str]:
 
 
 def reasons(version: Version) -> Iterator[str]:
-    """The checks that a version did not pass, each in words with its numbers."""
+    """Yield the checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
             yield one_line(f"{CHECKS.get(check.name, check.name)}{_numbers(check)}")
@@ -121,7 +128,8 @@ def reasons(version: Version) -> Iterator[str]:
 
 
 def compared(version: Version) -> Iterator[str]:
-    """Say in a sentence what a published version was compared with; nothing of a first one."""
+    """Yield a sentence about the versions a published version was compared with; none for a first
+    one."""
     if version.gate.visible is not None:
         yield version.gate.visible.detail
     elif version.parent:
@@ -131,7 +139,7 @@ def compared(version: Version) -> Iterator[str]:
 
 
 def unmeasured(version: Version) -> Iterator[str]:
-    """The checks beside production that had nothing to compare, and the losses that the others could have seen."""
+    """Yield the checks that had nothing to compare, and the losses that the others can detect."""
     for check in version.gate.checks:
         if check.not_measured is not None:
             yield f"{check.name}: not measured, {check.not_measured}"
@@ -151,25 +159,25 @@ def _numbers(check: GateCheck) -> str:
 
 
 def command(action: Action, model: str) -> str:
-    """The command that makes a request; one that there is no command for stays a request."""
+    """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
     step = Step(action.method, action.path, body=body)
     return _command(step, model) or one_line(f"{action.method} {action.path}")
 
 
 def by_commands(text: str) -> str:
-    """A sentence of the service with commands in the place of the requests and parameters that it names.
+    """Replace the requests and parameters in a sentence of the service by commands.
 
-    A command that makes a model stands on a line of its own at the end, to be copied.
+    A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     text = as_options(one_line(text).replace(*ATTENTION))
     text = _BACK.sub(_take_back, text)
-    for said, typed in SAID:
-        text = re.sub(said, typed, text)
+    for pattern, typed in SAID:
+        text = re.sub(pattern, typed, text)
 
     def put(step: Step) -> str | None:
-        said = _command(step, None)
-        return None if said is None else f"`{said}`"
+        pattern = _command(step, None)
+        return None if pattern is None else f"`{pattern}`"
 
     text = replace_steps(text, put)
     text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
@@ -186,32 +194,34 @@ def _take_back(found: re.Match[str]) -> str:
 def _command(step: Step, model: str | None) -> str | None:
     try:
         return step.as_command(shell_word, model)
-    except BadAnswer:  # a name that no shell may see: the request stays as it is
+    except BadAnswer:  # the name contains characters that no shell may receive: keep the request
         return None
 
 
 def left_out(found: BatchReport) -> list[str]:
-    """List the files and entries of a batch that could not be used, in a sentence each at most."""
+    """Return sentences about the files and entries of a batch that could not be used, one for each
+    kind."""
     if not found.rejected_count:
         return bad_entries_of(found)
-    shown = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
+    examples = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
     more = ", …" if found.rejected_count > 3 else ""
     files = "1 file" if found.rejected_count == 1 else f"{found.rejected_count:,} files"
-    return [f"{files} could not be used: {shown}{more}", *bad_entries_of(found)]
+    return [f"{files} could not be used: {examples}{more}", *bad_entries_of(found)]
 
 
 def bad_entries_of(found: BatchReport) -> list[str]:
-    """List the entries of a batch's label table that were left out, in a sentence at most."""
+    """Return a sentence about the entries of a batch's label table that were left out, if there are
+    any."""
     if not found.bad_entries_count:
         return []
-    shown = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
+    examples = "; ".join(f"{one.where}: {one.reason}" for one in (found.bad_entries or [])[:3])
     more = "; …" if found.bad_entries_count > 3 else ""
     entries = "1 entry" if found.bad_entries_count == 1 else f"{found.bad_entries_count:,} entries"
-    return [f"{entries} of the label table left out: {shown}{more}"]
+    return [f"{entries} of the label table left out: {examples}{more}"]
 
 
 def found_in(task: Task) -> list[str]:
-    """What was found in the images of a batch and is no warning already, in two lines at most."""
+    """Return findings in the images of a batch beyond its warnings, in two lines at most."""
     findings = (task.report.data.findings if task.report.data else None) or []
     texts = [one.text for one in findings if one.text not in task.warnings]
     more = len(texts) - 1

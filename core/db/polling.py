@@ -1,7 +1,8 @@
-"""The reads that clients poll, without an ORM and without a thread: a job, its events, a key, a session.
+"""Reads that clients poll, without an ORM and without a thread: a job, its events, a key, a
+session.
 
-How a database is asked stands in `core.db.polling_sqlite` and `core.db.polling_postgresql`. A read that gets no
-answer in time raises `Unavailable`.
+`core.db.polling_sqlite` and `core.db.polling_postgresql` run the queries. A read without a response
+in time raises `Unavailable`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from core.protocol.report import BatchCheck, ExportReport
 TIMEOUT_S = 5.0
 CONNECTIONS = 4
 JOBS_REMEMBERED, JOB_CHARS = 1000, 50_000
-"""Jobs of SQLite that are remembered as they were decoded, and the length of their JSON up to which they are."""
+"""Most jobs of SQLite cached in decoded form, and the longest JSON in characters that is cached."""
 
 _JOB = (
     "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
@@ -48,7 +49,7 @@ _JOB_JSON = (
     18,
     24,
     25,
-)  # progress, error, recipe, warnings, report; progress and error of the base
+)  # columns of JSON: progress, error, recipe, warnings, report; progress and error of the base
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
     "SELECT t.standing,"  # noqa: S608 - constants
@@ -60,11 +61,12 @@ _STOP = (
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
 _OWNER_EVENTS_OF_A_TYPE = {
     "?": "{about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}",
-    # PostgreSQL would walk through all events in the order of their ids, in hope that many are of the type. None
-    # but the index of types has this order; `>=` has it expect as many rows as there are.
+    # PostgreSQL would walk through all events in the order of their ids, expecting many of the
+    # type. Only the index of types has this order, and `>=` makes the planner expect as many rows
+    # as there are.
     "%s": "{about}(type, id) >= ({mark}, {mark}) AND type <= {mark} ORDER BY type, id LIMIT {mark}",
 }
-"""By the mark of the database: the events of one type after an id."""
+"""Query for the events of one type after an id, by the placeholder of the database."""
 _NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
     "SELECT k.id, k.owner_id, k.name, k.prefix, k.hash, k.scope, k.expires_at, k.revoked_at, k.last_used_at,"
@@ -82,10 +84,13 @@ _SESSION = (
 class JobRow:
     """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
 
-    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued; base,
-    base_job and others: state, id and more of the job that brings the weights of its model's base, while it waits for
-    them. wants_gpus: CUDA devices that it waits for, while it is queued and cannot run without; device_seen: when a
-    worker with so many last reported.
+    Attributes:
+        outcome: status of the version that it made.
+        stop_task: the task that its lineage waits for, while the job is queued.
+        base, base_job: state and id of the job that fetches the weights of its model's base, while
+            it waits for them; the other `base_` fields describe the same job.
+        wants_gpus: CUDA devices that it needs, while it is queued and cannot run without them.
+        device_seen: time of the last report of a worker with so many devices.
     """
 
     id: str
@@ -143,13 +148,14 @@ class OwnerEventRow:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whose events: of a model, else of an owner, else of everybody. Ids, not names."""
+    """Filter for events by ids: those of a model, else of an owner, else of everybody."""
 
     owner_id: str | None = None
     model_id: str | None = None
 
     def condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
-        """Where these events are, to be followed by another condition."""
+        """Return the SQL condition for these events, to be followed by another one, and its
+        values."""
         if self.model_id is not None:
             return f"model_id = {mark} AND ", (self.model_id,)
         return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
@@ -158,9 +164,10 @@ class About:
 def owner_events_query(
     mark: str, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
-    """The statement of `PollingReads.owner_events`, with its values.
+    """Return the statement of `PollingReads.owner_events`, with its values.
 
-    Each type is read by itself, in the order of an index: a rare one is not looked for among all the others.
+    Each type is read by itself, in the order of an index, so that a rare type is found without a
+    scan.
     """
     condition, of = about.condition(mark)
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
@@ -174,7 +181,7 @@ def owner_events_query(
 
 
 def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
-    """The statement of `PollingReads.newest_owner_event`, with its values."""
+    """Return the statement of `PollingReads.newest_owner_event`, with its values."""
     condition, of = about.condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
@@ -183,7 +190,8 @@ def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, .
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """Columns that the check of a key needs; of one of scope predict also the model and the alias that it may ask."""
+    """Columns needed to check a key; for the scope predict also the model and the alias it may
+    use."""
 
     id: str
     owner_id: str
@@ -201,7 +209,8 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What the check of a session needs: its key, when it was last seen, and when it ends; and the names of both."""
+    """Columns needed to check a session: its key, last use and end, with the names of key and
+    owner."""
 
     key_id: str
     owner_id: str
@@ -215,19 +224,20 @@ class SessionRow:
 
 
 class Reader(Protocol):
-    """Asks one database; `mark` stands for a value in its statements, `stops` is its condition on a task `t`."""
+    """Runs queries on one database; `mark` is its placeholder, `stops` its condition on a task
+    `t`."""
 
     mark: str
     stops: str
 
     async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a statement. Raises: Unavailable."""
+        """Return all rows of a statement. Raises Unavailable."""
 
     async def close(self) -> None:
         """Close the connections."""
 
     def loads(self, value: Any) -> Any:
-        """The content of a JSON column."""
+        """Return the decoded content of a JSON column."""
 
 
 class PollingReads:
@@ -235,8 +245,8 @@ class PollingReads:
 
     Args:
         url: the database's URL, as `core.db.session.Database` takes it.
-        connections: PostgreSQL connections at most.
-        timeout_s: longest wait for an answer.
+        connections: maximum number of PostgreSQL connections.
+        timeout_s: longest wait for a response, in seconds.
     """
 
     def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S) -> None:
@@ -247,24 +257,25 @@ class PollingReads:
 
             self._reader = SqliteReader(str(parsed.database))
         else:
-            from core.db.polling_postgresql import PostgresqlReader  # psycopg: not for SQLite
+            # imported here, since SQLite needs no psycopg
+            from core.db.polling_postgresql import PostgresqlReader
 
             dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
             self._reader = PostgresqlReader(dsn, connections, timeout_s)
         self._mark = self._reader.mark
         self._job_query = _JOB.format(mark=self._mark, stops=self._reader.stops)
         self._jobs: dict[str, tuple[tuple[Any, ...], JobRow]] = {}
-        """Id → the row as it was read, and decoded."""
+        """Job id → the row as it was read, and its decoded form."""
 
     async def start(self) -> None:
-        """Make ready; connections open at first use."""
+        """Prepare the reads; connections open on first use."""
 
     async def close(self) -> None:
         """Close the connections."""
         await self._reader.close()
 
     async def job(self, job_id: str) -> JobRow | None:
-        """Read a job, of any owner. Raises: Unavailable."""
+        """Return a job of any owner, or None. Raises Unavailable."""
         rows = await self._reader.fetch(self._job_query, (job_id,))
         if not rows:
             return None
@@ -285,9 +296,10 @@ class PollingReads:
         return job
 
     async def stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
-        """Of a task that stops its model's line: standing, newest version, and whether it is being learned again.
+        """Return standing, newest version and whether it is being learned again, of a task that
+        stops a model.
 
-        None: it stops the line no more. Raises: Unavailable.
+        None if the task no longer stops its lineage. Raises Unavailable.
         """
         rows = await self._reader.fetch(
             _STOP.format(mark=self._mark, stops=self._reader.stops), (model_id, task)
@@ -297,7 +309,8 @@ class PollingReads:
     async def events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[EventRow]:
-        """At most `limit` events with an id above `after_id`, in order; `types` None: of every type.
+        """Return at most `limit` events with an id above `after_id`, in order; `types` None: of
+        every type.
 
         Raises:
             Unavailable: the database does not answer.
@@ -310,7 +323,8 @@ class PollingReads:
     async def owner_events(
         self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[OwnerEventRow]:
-        """At most `limit` events of an owner with an id above `after_id`, in order; `types` None: of every type.
+        """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
+        every type.
 
         Raises:
             Unavailable: the database does not answer.
@@ -324,16 +338,16 @@ class PollingReads:
         ]
 
     async def newest_owner_event(self, about: About) -> int:
-        """The id of the newest event of an owner; 0: there is none. Raises: Unavailable."""
+        """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch(*newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
     async def key(self, prefix: str) -> KeyRow | None:
-        """The key with that public prefix. Raises: Unavailable."""
+        """Return the key with a public prefix, or None. Raises Unavailable."""
         rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
         return KeyRow(*rows[0]) if rows else None
 
     async def session(self, digest: str) -> SessionRow | None:
-        """The session whose token has that sha256. Raises: Unavailable."""
+        """Return the session whose token has a given sha256, or None. Raises Unavailable."""
         rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
         return SessionRow(*rows[0]) if rows else None

@@ -1,4 +1,4 @@
-"""The part of a batch's data report that its images show without a network: balance, and near duplicates."""
+"""Findings about a batch that need no network: balance of its classes, and near duplicates."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,22 +12,23 @@ from core.near import Rows
 from core.protocol.data_report import ClassCount, DataReport, Near, NearDuplicates, NearEarlier
 
 FEW = 5
-"""Images of a class below which it is named: a class of fewer is hardly learned, and not measured."""
+"""Images of a class below which it is named: it is hardly learned, and not measured."""
 MAX_FEW = 100
 EXAMPLES = 20
 MAX_EARLIER = 8_000_000
-"""Hashes of earlier tasks that a batch is compared with, the newest tasks first: about a minute."""
+"""Most hashes of earlier tasks compared with a batch, the newest tasks first: about a minute."""
 
 
 class Earlier(NamedTuple):
-    """An earlier task with what it keeps; None: nothing, or it is damaged."""
+    """An earlier task with its traces; None: it has none, or they are damaged."""
 
     number: int
     traces: Traces | None
 
 
 def balance(counts: Mapping[str, ClassCount]) -> DataReport:
-    """How many images the classes have, and how unequally."""
+    """Return the number of images of each class, their imbalance ratio, and the classes with
+    few."""
     sizes = [count["images"] for count in counts.values()]
     few = sorted(label for label, count in counts.items() if count["images"] < FEW)
     ratio = round(max(sizes) / max(1, min(sizes)), 2) if sizes else 1.0
@@ -35,27 +36,34 @@ def balance(counts: Mapping[str, ClassCount]) -> DataReport:
 
 
 def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
-    """Near duplicates of a batch in itself.
+    """Find near duplicates within a batch.
 
-    digests_repeat: [N], training part first: True for images whose bytes an earlier one has, which are duplicates.
+    Args:
+        digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
+            earlier one; it counts as a duplicate instead.
     """
-    own = near.within(traces.all)
-    rows = np.flatnonzero((own.near >= 0) & ~digests_repeat)
+    within_batch = near.within(traces.all)
+    rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
     leaked = near.between(traces.held_out, traces.train)
-    held = np.flatnonzero(leaked.near >= 0)
+    leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
-        "within": _near(rows, own.near[rows], names, names),
-        "held_out": _near(held + len(traces.train), leaked.near[held], names, names),
+        "within": _near(rows, within_batch.near[rows], names, names),
+        "held_out": _near(leaked_rows + len(traces.train), leaked.near[leaked_rows], names, names),
         "earlier": [],
         "not_compared": [],
-        "complete": own.complete and leaked.complete,
+        "complete": within_batch.complete and leaked.complete,
     }
 
 
 def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]) -> NearDuplicates:
-    """The same, with near duplicates in earlier tasks, which come with the newest first."""
-    own, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
+    """Add near duplicates in earlier tasks to those of a batch.
+
+    Args:
+        found: the result of `near_duplicates`.
+        earlier: earlier tasks, the newest first.
+    """
+    hashes, compared, tasks, without = traces.all, 0, list[NearEarlier](), list[int]()
     complete = found["complete"]
     for task in earlier:
         if task.traces is None or compared > MAX_EARLIER:
@@ -63,29 +71,30 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
             continue
         theirs = task.traces.all
         compared += len(theirs)
-        beside = near.between(own, theirs)
-        complete = complete and beside.complete
-        rows = np.flatnonzero(beside.near >= 0)
+        matches = near.between(hashes, theirs)
+        complete = complete and matches.complete
+        rows = np.flatnonzero(matches.near >= 0)
         if rows.size:
-            tasks.append(_of_task(task.number, rows, beside.near[rows], traces, task.traces))
+            tasks.append(_of_task(task.number, rows, matches.near[rows], traces, task.traces))
     return {**found, "earlier": tasks[::-1], "not_compared": sorted(without), "complete": complete}
 
 
 def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -> NearEarlier:
-    """What the batch has in common with one task, first what is learned from and was held out there."""
+    """Return near duplicates of the batch in one task, first training images that were held out
+    there."""
     trained = rows[rows < len(own.train)]
-    held = near.between(own.train[trained], theirs.held_out).near
-    flattered = held >= 0
-    like[: len(trained)][flattered] = len(theirs.train) + held[flattered]
+    held_out_rows = near.between(own.train[trained], theirs.held_out).near
+    flattered = held_out_rows >= 0
+    like[: len(trained)][flattered] = len(theirs.train) + held_out_rows[flattered]
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    found = _near(rows[order], like[order], own.names, theirs.names)
+    near_rows = _near(rows[order], like[order], own.names, theirs.names)
     return {
         "task": number,
-        "count": found["count"],
+        "count": near_rows["count"],
         "held_out": int(flattered.sum()),
-        "examples": found["examples"],
+        "examples": near_rows["examples"],
     }
 
 

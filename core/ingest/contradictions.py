@@ -1,8 +1,8 @@
-"""Images under two labels: equal pixels, which cannot both be learned, and pixels that are nearly equal.
+"""Images under two labels: equal pixels, which cannot both be learned, and nearly equal pixels.
 
-Equal are images whose decoded pixels are, in the form that the model reads: the same photo saved twice without loss is
-one image, whatever its bytes. They are found by a digest of the pixels; nearly equal ones by the bands of their hashes
-(`core.near`). Neither compares all images with all.
+Images are equal if their decoded pixels are, in the form that the model reads: the same photo saved
+twice without loss is one image, whatever its bytes. Equal images are found by a digest of the
+pixels, nearly equal ones by the bands of their hashes (`core.near`). Neither search is quadratic.
 """
 
 import base64
@@ -27,17 +27,19 @@ from core.protocol.report import BatchReport, Conflict
 
 DIGEST_BYTES = 16
 PICTURES = 10
-"""Contradictions whose picture is in the report."""
+"""Most contradictions of a kind that have a picture in the report."""
 PICTURE_SIDE = 64
-"""Pixels of a picture in a report; of a smaller image all that it has."""
+"""Side of a picture in a report, in pixels; a smaller image keeps its size."""
 _Images = npt.NDArray[np.uint8]
 Picture = Callable[[int], _Images]
-"""The pixels of an image of the batch, uint8 [S, S, C], by its row in the batch's traces."""
+"""Returns the pixels of an image of the batch, uint8 [S, S, C], by its row in the batch's
+traces."""
 
 
 @dataclass
 class _Listed:
-    """How many there are, and the first of them: `most`, of which `PICTURES` have a picture."""
+    """Count of contradictions with the first `most` of them; the first `PICTURES` have a
+    picture."""
 
     most: int
     count: int = 0
@@ -60,7 +62,7 @@ class Contradictions:
 
     @classmethod
     def of(cls, report: BatchReport) -> "Contradictions":
-        """Return those that a report has, for more to be added."""
+        """Return the contradictions in a report, so that more can be added."""
         return cls(
             _Listed(REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))),
             _Listed(
@@ -69,7 +71,7 @@ class Contradictions:
         )
 
     def reported(self) -> BatchReport:
-        """Return the fields of a report that hold them."""
+        """Return the report's fields for these contradictions."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -80,19 +82,19 @@ class Contradictions:
 
 def digest_pixels(images: _Images) -> Digests:
     """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
-    found = np.zeros((len(images), DIGEST_BYTES), np.uint8)
+    digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
         digest = blake2b(image.tobytes(), digest_size=DIGEST_BYTES).digest()
-        found[row] = np.frombuffer(digest, np.uint8)
-    return found
+        digests[row] = np.frombuffer(digest, np.uint8)
+    return digests
 
 
 def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
-    """Find contradictions of a batch in itself.
+    """Find contradictions within a batch.
 
     Args:
-        own: has digests and labels.
-        places: of its images in the archive, whose order pairs are shown in; None: as they stand in `own`.
+        own: traces of the batch, with digests and labels.
+        places: position of each image in the archive, which orders a pair; None: its row in `own`.
     """
     pixels, labels = _kept(own)
 
@@ -101,21 +103,21 @@ def find_within(own: Traces, picture: Picture, places: Rows | None = None) -> Co
 
     everything = np.ones(len(labels), np.bool_)
     pairs = find_equal(pixels, labels, ~everything, everything).conflicts
-    found = Contradictions()
+    contradictions = Contradictions()
     for first, row in starmap(pair, pairs):
-        found.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
+        contradictions.equal.add(_conflict(own, first, own, row, None), partial(picture, row))
     for first, row in starmap(pair, _without_equal(near.contradicting(own.all, labels), pixels, pixels)):
-        found.near.add(_conflict(own, first, own, row, None), partial(picture, row))
-    return found
+        contradictions.near.add(_conflict(own, first, own, row, None), partial(picture, row))
+    return contradictions
 
 
 def find_earlier(
     found: Contradictions, own: Traces, tasks: Sequence[tuple[int, Traces]], picture: Picture
 ) -> None:
-    """Add contradictions between a batch and earlier tasks; several are looked through at the cost of one.
+    """Add contradictions between a batch and earlier tasks; several tasks cost one search.
 
     Args:
-        tasks: numbers and traces, which have digests and labels.
+        tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
     pixels, labels = _kept(own)
     number_of = {name: number for number, name in enumerate(own.classes)}
@@ -145,18 +147,19 @@ def say(report: BatchReport) -> str | None:
     first = report["conflicts"][0]
     (a, b), (x, y) = first["paths"], first["labels"]
     task = first.get("task")
-    there = f" in task {task}" if task is not None else ""
+    in_task = f" in task {task}" if task is not None else ""
     times = (
         "The same image has two classes" if count == 1 else f"{count:,} times the same image has two classes"
     )
-    found = f"{show(a)} is {show(x)}{there} and {show(b)} is {show(y)}"
-    return f"{times}: {found}. What contradicts itself cannot be learned."
+    example = f"{show(a)} is {show(x)}{in_task} and {show(b)} is {show(y)}"
+    return f"{times}: {example}. What contradicts itself cannot be learned."
 
 
 def require_none(report: BatchReport) -> None:
-    """Raise Rejected, with what can be done, where images have two labels and the sender did not ask to keep them."""
-    said = say(report)
-    if said is None or report.get("conflicts_policy", "keep") == "keep":
+    """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
+    them."""
+    sentence = say(report)
+    if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
     tasks = sorted({one["task"] for one in report["conflicts"] if "task" in one})
     advice = "Correct the batch and send it again; to learn it as it is, send it with ?conflicts=keep."
@@ -166,7 +169,7 @@ def require_none(report: BatchReport) -> None:
             f" Where {named} had the wrong label, roll back to the version before it, discard it, and send it again "
             "with the right one (“Correct a label” in the how-tos)."
         )
-    raise Rejected(f"{said} {advice}", extra={"report": report})
+    raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
 def _kept(traces: Traces) -> tuple[Digests, Rows]:
@@ -175,7 +178,7 @@ def _kept(traces: Traces) -> tuple[Digests, Rows]:
 
 
 def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
-    """Return the labels of traces in one numbering of all, to which new classes are added."""
+    """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _kept(traces)
     for name in traces.classes:
         number_of.setdefault(name, len(number_of))
@@ -185,16 +188,16 @@ def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
 def _equal_between(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each new image the first earlier one with its pixels and another label: (earlier row, new row)."""
+    """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     earlier, new = _keys(pixels), _keys(new_pixels)
     order = np.argsort(earlier, kind="stable")
     ordered = earlier[order]
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
     for row in np.flatnonzero(right > left).tolist():
         same = order[left[row] : right[row]]
-        other = same[labels[same] != new_labels[row]]
-        if other.size:
-            yield int(other[0]), row
+        contradicting_rows = same[labels[same] != new_labels[row]]
+        if contradicting_rows.size:
+            yield int(contradicting_rows[0]), row
 
 
 def _without_equal(
@@ -224,7 +227,9 @@ def _conflict(theirs: Traces, first: int, own: Traces, row: int, task: int | Non
 
 def _data_url(image: _Images) -> str:
     """Return a small JPEG of an image as a data URL."""
-    from PIL import Image  # decoding has processes of its own: this one needs Pillow for a few pictures alone
+    # imported here: decoding has processes of its own, and this one needs Pillow for a few pictures
+    # only
+    from PIL import Image
 
     mode = "L" if image.shape[-1] == 1 else "RGB"
     made = Image.fromarray(image[..., 0] if mode == "L" else image, mode)

@@ -1,7 +1,8 @@
-"""Images of a batch looked at before it is accepted: what cannot be read by its kind or size is said at once.
+"""First look at the images of a batch before it is accepted, to report unreadable ones at once.
 
-Nothing is decoded: `core.ingest.image_file.headers` reads first bytes and tags. Of a large batch images are taken
-evenly from first to last; of one that is packed as a whole, such as a tar.gz, those at its beginning.
+Nothing is decoded: `core.ingest.image_file.headers` reads first bytes and tags. Of a large batch,
+images are taken evenly from first to last; of one that is packed as a whole, such as a tar.gz, from
+its beginning.
 """
 
 import math
@@ -26,19 +27,20 @@ from core.protocol.report import FileReason
 MOST_IMAGES = 512
 MOST_S = 2.0
 MOST_BYTES = 256 << 20
-"""Unpacked, of all that are looked at."""
+"""Most unpacked bytes of all images that are looked at."""
 FILE_BYTES = 16 << 20
-"""Of a larger file only the beginning is read."""
+"""Size in bytes above which only the beginning of a file is read."""
 _HEAD_BYTES = 64 << 10
 _CERTAIN = 4
-"""A share of unreadable images so many times the allowed one in a sample is no accident of the sample."""
+"""Multiple of the allowed share of unreadable images above which a sample is not bad by chance."""
 _FEWEST = 64
 Fetch = Callable[[int, int], bytes]
-"""The first bytes of a member: its number, and how many at most."""
+"""Returns the first bytes of a member, given its number and the maximum number of bytes."""
 
 
 class Seen(NamedTuple):
-    """An image that is looked at: its name, its first bytes, and whether these are all of it."""
+    """An image that is looked at: its name, its first bytes, and whether they are the whole
+    file."""
 
     name: str
     data: bytes
@@ -47,7 +49,14 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstLook:
-    """images: of the batch; looked: those that were looked at; unreadable: of these, and the first of them."""
+    """Result of a first look.
+
+    Attributes:
+        images: number of images in the batch.
+        looked: number of images that were looked at.
+        unreadable: number of these that cannot be read.
+        first: the first unreadable ones, with reasons.
+    """
 
     images: int
     looked: int
@@ -56,11 +65,11 @@ class FirstLook:
 
     @property
     def is_sample(self) -> bool:
-        """True where some were not looked at."""
+        """True if some images were not looked at."""
         return self.looked < self.images
 
     def warnings(self) -> list[str]:
-        """Return what a person should know about images that will be left out."""
+        """Return warnings about images that will be left out."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (" looked at" if self.is_sample else "")
@@ -70,9 +79,10 @@ class FirstLook:
         return [f"{those} {verb}; the first is {show(self.first[0]['path'])}: {self.first[0]['reason']}."]
 
     def require_enough(self, max_bad: float = BAD_SHARE) -> None:
-        """Raise ArchiveInvalid where so many are unreadable that the batch would be rejected.
+        """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
 
-        max_bad: share of images that may be damaged.
+        Args:
+            max_bad: share of images that may be damaged.
         """
         is_beyond = self.unreadable > max_bad * self.images or (
             self.looked >= _FEWEST and self.unreadable > _CERTAIN * max_bad * self.looked
@@ -92,11 +102,15 @@ class FirstLook:
 
 
 NOTHING = FirstLook(0, 0, 0, ())
-"""Of a batch without image files."""
+"""Result for a batch without image files."""
 
 
 def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool) -> FirstLook:
-    """Look at images of a batch. in_order: `fetch` goes from front to back alone."""
+    """Look at images of a batch.
+
+    Args:
+        in_order: `fetch` can only read members from front to back.
+    """
     of = np.array(contents.layout.of, np.int64)
     rows = np.flatnonzero(of != IGNORED)
     if contents.arrays or not rows.size:
@@ -113,7 +127,11 @@ def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool)
 
 
 def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
-    """Return what some of a batch's images show. images: how many it has."""
+    """Return the result of looking at some of a batch's images.
+
+    Args:
+        images: number of images in the batch.
+    """
     looked = unreadable = 0
     first: list[FileReason] = []
     for one in seen:
@@ -130,18 +148,19 @@ def seen_of(images: int, seen: Iterable[Seen], limits: Limits) -> FirstLook:
 def _fetched(
     contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of the images to look at, while there is time. A damaged one is the job's to report."""
+    """Yield number and first bytes of images to look at while time remains; damaged ones are left
+    out."""
     end, left = time.monotonic() + MOST_S, MOST_BYTES
     step = 1.0 if in_order else max(1.0, len(rows) / MOST_IMAGES)
     for i in range(min(len(rows), MOST_IMAGES)):
         number = int(rows[int(i * step)])
         size = contents.members.sizes[number]
-        most = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
-        left -= min(size, most)
+        max_bytes = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
+        left -= min(size, max_bytes)
         if left < 0 or time.monotonic() > end:
             return
         try:
-            data = fetch(number, most)
+            data = fetch(number, max_bytes)
         except (Damaged, SizeMismatch):
             continue
         yield number, data

@@ -1,8 +1,8 @@
-"""A whole batch: the archive's images decoded in parallel into one training and one held-out dataset.
+"""Ingest of a whole batch: images decoded in parallel into a training and a held-out dataset.
 
-The result is a pure function of the archive's bytes, the wanted image form and the seed. An image that
-cannot be decoded is a row of the report; a batch with more than 5 % of such files, or with a class that has
-no usable training image, is rejected.
+The result is a pure function of the archive's bytes, the image form and the seed. An image that
+cannot be decoded is a row of the report; a batch with more than 5 % of such files, or with a class
+that has no usable training image, is rejected.
 """
 
 import shutil
@@ -45,9 +45,16 @@ TRACES = "traces.safetensors"
 
 @dataclass(frozen=True)
 class Ingested:
-    """train, held_out: dataset files (the held-out one may have no images); traces: file of `core.ingest.traces`;
-    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings:
-    sentences for a person."""
+    """Files and figures of an ingested batch.
+
+    Attributes:
+        train, held_out: dataset files; the held-out one may have no images.
+        traces: file of `core.ingest.traces`.
+        classes: label → retained images.
+        class_list: labels that the datasets' numbers index.
+        report: see `ingest`.
+        warnings: sentences for a person.
+    """
 
     train: Path
     held_out: Path
@@ -80,22 +87,34 @@ def ingest(
 ) -> Ingested:
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
-    media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; resizing: of images of
-    other sizes; reading: how its files become classes; allowed_classes: the only labels allowed, whose order the
-    datasets' labels then index (else the batch's sorted labels); held_out_share: of each class, when the archive has
-    no test part; duplicates: what becomes of equal images, before any are held out; processes: decoders, default
-    cores − 1; progress(done, total) in images; stop(): True ends the ingest with Stopped.
+    Args:
+        media_type: as `sniff` returned it.
+        image_size: S in pixels.
+        channels: 1 or 3.
+        resizing: how images of other sizes are resized.
+        reading: how the archive's files become classes.
+        allowed_classes: the only labels allowed, in the order that the datasets' labels index;
+            None: the batch's sorted labels.
+        held_out_share: share of each class that is held out if the archive has no test part.
+        duplicates: treatment of equal images, before any are held out.
+        processes: number of decoders; by default cores − 1.
+        progress: called with images done and images in all.
+        stop: returns True to end the ingest with Stopped.
 
-    The report is a `BatchReport` as decoding makes it, with "conflicts" of the batch in itself. Raises Rejected (with
-    the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid; nothing is left in
-    `out_dir` then.
+    Returns:
+        The ingested batch. Its report is a `BatchReport` with the conflicts within the batch.
+
+    Raises:
+        Rejected: the batch is unusable; `extra` has the report.
+        ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid: the archive cannot be read.
+        Stopped: `stop` returned True. No dataset file is left in `out_dir` after any error.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
     pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
     complete = False
     try:
-        pool.start()  # it loads its libraries while the directory is read
+        pool.start()  # starts early: decoders load their libraries while the directory is read
         with opened(archive) as fd:
             check_size(fd, limits)
             reader = reader_of(media_type).with_names(reading.options.names)
@@ -139,7 +158,7 @@ def _written(
     held_out_share: float,
     seed: int,
 ) -> Ingested:
-    """Write the datasets of the images that are `good`, and say what is in them. `classes`: of the batch."""
+    """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
     present = set(classes)
@@ -147,17 +166,17 @@ def _written(
     warnings: list[str] = []
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
-    held = _held_out(decoded, good, labels, held_out_share, seed)
+    is_held_out = _held_out(decoded, good, labels, held_out_share, seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
-    for path, part in ((train, good & ~held), (held_out, good & held)):
+    for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
         index = np.flatnonzero(part)
         write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
-    kept = np.bincount(labels[good], minlength=len(class_list))
-    of_held = np.bincount(labels[good & held], minlength=len(class_list))
+    images_per_class = np.bincount(labels[good], minlength=len(class_list))
+    of_held = np.bincount(labels[good & is_held_out], minlength=len(class_list))
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
     without = [name for name in class_list if not measured[name] and name in present]
-    counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
-    report["data"] = _data(out_dir, decoded, good, held, class_list, report)
+    counts = {name: int(n) for name, n in zip(class_list, images_per_class, strict=True) if name in present}
+    report["data"] = _data(out_dir, decoded, good, is_held_out, class_list, report)
     conflict = contradictions.say(report)
     if conflict:
         warnings.insert(0, conflict)
@@ -170,8 +189,8 @@ def _written(
         out_dir / TRACES,
         counts,
         class_list,
-        int((good & ~held).sum()),
-        int((good & held).sum()),
+        int((good & ~is_held_out).sum()),
+        int((good & is_held_out).sum()),
         report,
         warnings,
     )
@@ -180,12 +199,12 @@ def _written(
 def _held_out(
     decoded: Decoded, good: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], share: float, seed: int
 ) -> npt.NDArray[np.bool_]:
-    """The archive's own test part; where it has none, a share of each class."""
+    """Return bool [N]: the archive's own test part, or a share of each class if it has none."""
     if decoded.test.any():
         return decoded.test
-    held = np.zeros(len(labels), np.bool_)
-    held[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
-    return held
+    is_held_out = np.zeros(len(labels), np.bool_)
+    is_held_out[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    return is_held_out
 
 
 def _data(
@@ -196,9 +215,9 @@ def _data(
     class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
-    """Near duplicates of the datasets in `out_dir`, whose traces are written beside them.
+    """Find near duplicates of the datasets in `out_dir`, and write their traces beside them.
 
-    Contradictions of the batch in itself become fields of `report`.
+    Contradictions within the batch become fields of `report`.
     """
     rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
@@ -210,13 +229,17 @@ def _data(
     write_traces(out_dir / TRACES, traces)
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
-    found = near_duplicates(traces, same.repeated)
+    duplicates = near_duplicates(traces, same.repeated)
     report.update(contradictions.find_within(traces, picture_of(parts), rows).reported())
-    return {"conflicts": report["conflicts_count"], "near_duplicates": found}
+    return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
 def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
-    """Return what finds the pixels of an image by its row in traces: the rows of both parts, one after the other."""
+    """Return a function from an image's row in the traces to its pixels.
+
+    Args:
+        parts: images and labels of both parts; rows count through the first, then the second.
+    """
     (train, _), (held_out, _) = parts
 
     def picture(row: int) -> Images:

@@ -1,6 +1,7 @@
-"""Find which files of an archive are images of which class, by the rules of `core.ingest.rules`.
+"""Layout of an archive: which files are images of which class, by the rules of `core.ingest.rules`.
 
-The client follows the same rules for a folder. Here their errors become the service's, and their labels are checked.
+The client applies the same rules to a folder. Here their errors become the service's, and labels
+are checked.
 """
 
 from array import array
@@ -31,9 +32,10 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """Way to read a batch: the sender's options, and the classes of its model, asked for where they decide.
+    """Way to read a batch: the sender's options, and a function for the classes known to its model.
 
-    `is_old`: the batch was accepted when folders were always classes, and labels.csv the only label table.
+    `is_old`: the batch was accepted when folders were always classes, and labels.csv the only label
+    table.
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
@@ -41,7 +43,7 @@ class Reading:
     is_old: bool = False
 
     def options_for(self, names: Sequence[str]) -> ReadingOptions:
-        """The options for a batch of the files `names`."""
+        """Return the options for a batch of the files `names`."""
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
         return replace(self.options, layout="folders") if self.is_old and not has_list else self.options
 
@@ -55,7 +57,8 @@ def stored_reading(options: ReadingOptions, known: Collection[str]) -> StoredRea
 
 
 def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Reading:
-    """The reading that was stored with a batch; `classes`: of it, which decide for one from before that was stored."""
+    """Return the reading stored with a batch; `classes` are its labels, for batches stored without
+    one."""
     if stored is None:
         return Reading(known=lambda: classes, is_old=True)
     known = stored.get("known", [])
@@ -64,12 +67,20 @@ def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Readin
 
 @dataclass
 class Layout:
-    """kind: `split`, `folders`, `csv`, `table` or `npz`; classes: labels in order of appearance;
-    of: class number per file, IGNORED where none; test: 1 per file of the archive's own test part;
-    ignored: files left out; ignored_files: the first of them, {"path", "reason"}; notes: what a person should
-    know about them; warnings: what a person should look at before the batch is learned; decided_by: labels known to the
-    model that decided between readings; bad_entries: the first entries of a label table that were left out, of
-    bad_entries_count."""
+    """Layout of an archive.
+
+    Attributes:
+        kind: `split`, `folders`, `csv`, `table` or `npz`.
+        classes: labels in order of appearance.
+        of: class number of each file, IGNORED for none.
+        test: 1 for each file of the archive's own test part.
+        ignored: number of files left out.
+        ignored_files: the first of them, {"path", "reason"}.
+        notes: facts about them that a person should know.
+        warnings: doubts that a person should settle before the batch is learned.
+        decided_by: labels known to the model that decided between several readings.
+        bad_entries: the first entries of a label table that were left out, of `bad_entries_count`.
+    """
 
     kind: str
     classes: list[str] = field(default_factory=list)
@@ -84,7 +95,8 @@ class Layout:
     bad_entries_count: int = 0
 
     def counts(self) -> tuple[dict[str, int], int, int]:
-        """(label → images, sorted by label; images of the train part; images of the test part)."""
+        """Return (label → images, sorted by label; images of the train part; images of the test
+        part)."""
         totals = [0] * len(self.classes)
         tests = 0
         for number, test in zip(self.of, self.test, strict=True):
@@ -95,7 +107,7 @@ class Layout:
         return dict(pairs), sum(totals) - tests, tests
 
     def check(self, limits: Limits) -> None:
-        """Raise unless there are training images of every class and not too many classes."""
+        """Raise unless every class has training images and there are not too many classes."""
         if len(self.classes) > limits.classes:
             raise ArchiveTooLarge(
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are accepted."
@@ -107,10 +119,14 @@ class Layout:
 def arrange(
     names: Sequence[str], limits: Limits, read: Callable[[int], bytes], reading: Reading = USUAL
 ) -> Layout:
-    """The layout of the files `names` (checked paths); `read(i)` returns the bytes of file i.
+    """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
+    i.
 
-    Raises ArchiveInvalid when there is none or several are possible, LabelsInvalid for bad labels or none that are
-    sure, ArchiveTooLarge for too many classes. The options that settle it are `extra["remedies"]`.
+    Raises:
+        ArchiveInvalid: no layout fits, or several do; `extra["remedies"]` has the options that
+            settle it.
+        LabelsInvalid: labels are bad, or none is certain.
+        ArchiveTooLarge: there are too many classes.
     """
     with _typed():
         plan = plan_batch(names, reading.options_for(names), read, reading.known, most_entries=limits.entries)
@@ -135,7 +151,7 @@ def arrange(
 
 @contextmanager
 def _typed() -> Iterator[None]:
-    """Turn an error of the rules into the service's own."""
+    """Convert an error of the rules into one of the service."""
     try:
         yield
     except RuleError as error:

@@ -1,4 +1,4 @@
-"""What decoding showed: the report of a batch, and whether the batch is usable at all."""
+"""Report of a decoded batch, and the decision whether the batch is usable."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,11 @@ from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
 
 @dataclass
 class Decoded:
-    """Per candidate: name, class number, own test part, verdict, digest, and where its pixels are."""
+    """Results of decoding per candidate file.
+
+    Name, class number, membership in the archive's own test part, verdict, digest, and location of
+    its pixels.
+    """
 
     names: Callable[[int], str]
     labels: npt.NDArray[np.int64]
@@ -42,9 +46,14 @@ class Decoded:
 def judge(
     decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
-    """The report, and True for every image that is taken.
+    """Return the report of a batch, and bool [N]: True for every usable image.
 
-    max_bad: share of images that may be damaged. Raises Rejected, ArchiveHostile.
+    Args:
+        max_bad: share of images that may be damaged.
+
+    Raises:
+        Rejected: the batch is unusable.
+        ArchiveHostile: an entry does not unpack to its declared size.
     """
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
@@ -94,17 +103,18 @@ def judge(
 
 
 def _reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
-    found: list[FileReason] = []
+    reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
             file.seek(row * REASON_BYTES)
             reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
-            found.append({"path": decoded.names(row), "reason": reason})
-    return found
+            reasons.append({"path": decoded.names(row), "reason": reason})
+    return reasons
 
 
 def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
-    """The refusal of a batch whose images ended too many decoders; `crashed`: rows of those images."""
+    """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
+    rows."""
     report = _stopped(crashed, names, layout, "too many images crashed the decoder")
     first = show(report["rejected"][0]["path"])
     return Rejected(
@@ -114,7 +124,7 @@ def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: La
 
 
 def too_slow(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
-    """The refusal of a batch whose images took the decoders too long; `crashed`: rows of those images."""
+    """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
     report = _stopped(crashed, names, layout, "the images took too long")
     return Rejected(
         f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a plainer form.",
@@ -139,7 +149,7 @@ def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Seque
 
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
-    """Warn if images of the held-out part are in the training part too, byte for byte."""
+    """Warn if images of the held-out part are also in the training part, byte for byte."""
     held, trained = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

@@ -1,9 +1,10 @@
-"""What a task keeps of its images to recognise them by, as one safetensors file.
+"""Traces of a task's images, by which they can be recognised, in one safetensors file.
 
-`train` and `held_out` are uint64 [N, 2] as `core.near` makes them, in the order of the datasets;
-`names` holds the paths of both as JSON, packed; `pixels` uint8 [N, 16] has digests of the decoded pixels, `labels`
-int64 [N] numbers of `classes` (JSON, packed), training part first. Files written by earlier releases lack the last
-three. No image can be made of it. It goes when the task's held-out part goes.
+`train` and `held_out` are uint64 [N, 2] as `core.near` makes them, in the order of the datasets.
+`names` holds the paths of both as JSON, packed. `pixels`, uint8 [N, 16], has digests of the decoded
+pixels; `labels`, int64 [N], has numbers of `classes` (JSON, packed); both have the training part
+first. Files written by earlier releases lack the last three. No image can be restored from traces.
+They are deleted together with the task's held-out part.
 """
 
 import json
@@ -19,18 +20,20 @@ from safetensors.numpy import load_file, save_file
 from core.near import Hashes, Rows
 
 Digests = npt.NDArray[np.uint8]
-"""[N, 16]: of the decoded pixels of images."""
+"""Digests [N, 16] of the decoded pixels of images."""
 
 MAX_NAMES_BYTES = 512 << 20
-"""Of unpacked paths: half a million of a kilobyte each."""
+"""Most bytes of unpacked paths: half a million of a kilobyte each."""
 
 
 @dataclass(frozen=True)
 class Traces:
     """Hashes of both parts; `names`: the paths of the training part, then of the held-out part.
 
-    pixels: digests of the decoded pixels, labels: numbers of `classes`, both in the order of `names`; None where an
-    earlier release wrote the file.
+    Attributes:
+        pixels: digests of the decoded pixels, in the order of `names`.
+        labels: numbers of `classes`, in the order of `names`. Both are None in files of earlier
+            releases.
     """
 
     train: Hashes
@@ -42,30 +45,31 @@ class Traces:
 
     @property
     def all(self) -> Hashes:
-        """Both parts, in the order of `names`."""
+        """Hashes of both parts, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 
 
 def write_traces(path: Path, traces: Traces) -> None:
-    """Write a file of traces; its bytes depend on nothing but them."""
-    found: dict[str, npt.NDArray[Any]] = {
+    """Write a file of traces; equal traces give equal bytes."""
+    tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
         "names": _pack(traces.names),
     }
     if traces.pixels is not None and traces.labels is not None:
-        found |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
-    save_file(found, path)
+        tensors |= {"pixels": traces.pixels, "labels": traces.labels, "classes": _pack(traces.classes)}
+    save_file(tensors, path)
 
 
 def read_traces(path: Path) -> Traces:
-    """Read a file of `write_traces`. Raises ValueError for any other."""
+    """Read a file that `write_traces` wrote. Raises ValueError for any other."""
     try:
-        found = load_file(path)
-        train, held_out, names = found["train"], found["held_out"], _unpack(found["names"])
-        pixels, labels = found.get("pixels"), found.get("labels")
-        classes = _unpack(found["classes"]) if "classes" in found else []
-    except Exception as error:  # a library's own types; the file is ours, and damaged
+        tensors = load_file(path)
+        train, held_out, names = tensors["train"], tensors["held_out"], _unpack(tensors["names"])
+        pixels, labels = tensors.get("pixels"), tensors.get("labels")
+        classes = _unpack(tensors["classes"]) if "classes" in tensors else []
+    # libraries raise types of their own; the service wrote the file, so it is damaged
+    except Exception as error:
         raise ValueError(f"{path.name} holds no traces: {type(error).__name__}") from error
     count = len(train) + len(held_out)
     fits = all(part.dtype == np.uint64 and part.shape[1:] == (2,) for part in (train, held_out))

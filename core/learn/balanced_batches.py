@@ -1,8 +1,9 @@
-"""The share of a step that a task's images have, where a recipe asks for `balanced_batches`.
+"""Share of a training step for a task's images when a recipe asks for `balanced_batches`.
 
-A batch of the task is stratified (`core/learn/sampler.py`), and what is remembered is kept and drawn evenly over
-classes (`core/learn/memory/evenly.py`). Both together still leave half of a step to a task of one known class. So a
-task of known classes alone takes its classes' share of the recipe's batch: replayed images bring the other classes.
+A batch of the task is stratified (`core/learn/sampler.py`), and the replay buffer is filled and
+drawn evenly over classes (`core/learn/memory/evenly.py`). Even so, a task of one known class would
+get half of each step. So a task of known classes alone takes its classes' share of the recipe's
+batch: replayed images supply the other classes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ HEAD = "head.weight"
 
 
 def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
-    """Return the share of the recipe's batch size that a step takes of the task's images, in (0, 1].
+    """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
+    1].
 
     Less than 1 only for known classes alone, under a head that they share with others whose images are replayed.
     With the shares of the classes in replay, each of the task's then has about twice that of another, not the

@@ -1,16 +1,16 @@
-"""What a version's features could do: two classifiers in closed form on them, beside the version's own
-answers.
+"""Closed-form classifiers on a version's features, compared with the version's own predictions.
 
-`ncm` is the nearest class mean by cosine similarity, `lda` a linear discriminant with a uniform prior and a
-covariance shrunk by OAS (`core/learn/analytic`). Both are made of held-out images alone, five-fold: each
-image is answered by a classifier that was made without its fold. Near duplicates of a class share a fold: a classifier
-that has seen one frame of a burst knows the others. They know no order of tasks. Where they
-answer better than the version does, its features know the classes and its head does not.
+`ncm` is the nearest class mean by cosine similarity, `lda` a linear discriminant with a uniform
+prior and a covariance shrunk by OAS (`core/learn/analytic`). Both are fitted to held-out images
+alone, five-fold: each image is classified without its fold. Near duplicates of a class share a
+fold, since a classifier that has seen one frame of a burst knows the others. Both ignore the order
+of tasks. Where they are more accurate than the version, its features separate the classes and its
+head does not.
 
-With every class that is learned there is one more to be taken for, so an older version with fewer classes is compared
-by what the discriminant would answer among these alone: `Baselines.later`.
+With each learned class there is one more to be confused with. So an older version with fewer
+classes is compared with the discriminant restricted to these classes: `Baselines.later`.
 
-The images are those of the k-NN probe, with the features that it has computed: no pass is added.
+The images are those of the k-NN probe, whose features are computed already: no pass is added.
 """
 
 from __future__ import annotations
@@ -30,25 +30,28 @@ from core.protocol.figures import Baseline, Counts
 
 FOLDS = 5
 FEWEST_IMAGES = 20
-"""Images below which nothing is told: one is five points or more."""
+"""Fewest images for which baselines are reported: one image is five points or more."""
 FEWEST_OF_A_CLASS = 2
-"""Images of a class, near duplicates as one, below which it is left out: a class mean without the image needs another.
+"""Fewest images of a class, near duplicates as one; a class with fewer is left out.
+
+A class mean without the image itself needs another image.
 """
 LEFT_OUT = 0.1
-"""Share of the classes that may be left out. The version has to tell all of them apart."""
+"""Largest share of classes that may be left out. The version has to tell all of them apart."""
 WIDEST = 2048
-"""Features up to which there is a linear discriminant: its covariance has their square."""
+"""Most features for which a linear discriminant is fitted: its covariance has their square."""
 
 
 NO_ROW = torch.iinfo(torch.int64).max
-"""The first better row of an image that is answered rightly."""
+"""Value of `Answers.first` for an image that is classified correctly among all classes."""
 
 
 class Baselines(NamedTuple):
-    """Right answers of each classifier; None where too little is there.
+    """Correct predictions of each classifier; None where there is too little data.
 
-    `later`: task → row → images of the task that the discriminant answers wrongly, and rightly among the classes
-    before that row; rows of the head, after all classes of the task. None where no class is learned later than others.
+    `later`: task → row → images of the task that the discriminant classifies wrongly among all
+    classes, and correctly among those before that row. Rows of the head come after all classes of
+    the task. None if no class is learned later than others.
     """
 
     ncm: Baseline | None = None
@@ -57,10 +60,11 @@ class Baselines(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """For which images each classifier is right, bool [n]; `lda` None where there are too many features.
+    """Masks of the images that each classifier gets right, bool [n]; `lda` None for too many
+    features.
 
-    `first`: int64 [n], the first row of the head that the discriminant prefers to an image's own class, `NO_ROW`
-    where it prefers none; None without a discriminant.
+    `first`: int64 [n], the first row of the head that the discriminant prefers to an image's own
+    class, `NO_ROW` if it prefers none; None without a discriminant.
     """
 
     ncm: Tensor
@@ -71,7 +75,7 @@ class Answers(NamedTuple):
 def baselines(
     network: Network, samples: Mapping[int, Sample], right: Mapping[int, Tensor], rows: Tensor | None = None
 ) -> Baselines:
-    """Both classifiers on the tasks that the version can answer.
+    """Evaluate both classifiers on the tasks that the version can answer.
 
     In the task scenario they tell the classes of one task apart, as the version does; otherwise all classes.
 
@@ -92,18 +96,20 @@ def baselines(
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
         duplicates = group_samples(parts)
-        kept = usable(labels, len(network.classes_of(head)), duplicates)
+        usable_images = usable(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
-        if kept is None or not bool(torch.isfinite(phi).all()):
+        if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
         of = torch.cat([torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)])
-        own.append(torch.cat([right[task][samples[task].rows] for task in group])[kept])
-        answers = five_fold(phi[kept.to(phi.device)], labels[kept], rows, duplicates[kept])
-        ncm |= _by_task(answers.ncm, of[kept], group)
-        lda |= {} if answers.lda is None else _by_task(answers.lda, of[kept], group)
+        own.append(torch.cat([right[task][samples[task].rows] for task in group])[usable_images])
+        answers = five_fold(
+            phi[usable_images.to(phi.device)], labels[usable_images], rows, duplicates[usable_images]
+        )
+        ncm |= _by_task(answers.ncm, of[usable_images], group)
+        lda |= {} if answers.lda is None else _by_task(answers.lda, of[usable_images], group)
         if grows and answers.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _later(answers.first, own_rows[kept], of[kept], group)
+            later |= _later(answers.first, own_rows[usable_images], of[usable_images], group)
     itself = torch.cat(own) if own else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return Baselines()
@@ -112,12 +118,13 @@ def baselines(
 
 
 def usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
-    """bool [n]: images of the classes that have two or more; None where too many classes have fewer.
+    """Return bool [n], the images of classes with two or more; None if too many classes have fewer.
 
     Args:
         labels: int64 [n].
-        classes: how many the version tells apart.
-        groups: int64 [n], equal numbers of near duplicates, which count as one image of a class; None: there are none.
+        classes: number of classes that the version tells apart.
+        groups: int64 [n], equal numbers for near duplicates, which count as one image; None: there
+            are none.
     """
     if not len(labels):
         return None
@@ -129,16 +136,22 @@ def usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor
 
 
 def folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
-    """int64 [n], 0 to 4: the images of each class in turn, in their order; class c begins with fold c modulo 5.
+    """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
+    5.
 
-    groups: as of `usable`; near duplicates of a class are in the fold of the first of them.
+    Images of a class are dealt in turn, in their order. `groups` is as in `usable`; near duplicates
+    of a class are in the fold of the first of them.
     """
     first, of = first_of_each(labels, groups)
     return _deal(labels[first])[of]
 
 
 def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Rows of the first image of each group in each class, rising, and for each image the place of its group there."""
+    """Return the rows of the first image of each group in each class, and each image's index into
+    them.
+
+    The rows are ascending.
+    """
     alone = torch.arange(len(labels))
     if groups is None:
         return alone, alone
@@ -153,17 +166,17 @@ def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor
 
 def _deal(labels: Tensor) -> Tensor:
     order = labels.argsort(stable=True)
-    turn = torch.empty_like(labels)
-    turn[order] = torch.arange(len(labels))
+    turn_of = torch.empty_like(labels)
+    turn_of[order] = torch.arange(len(labels))
     counts = torch.bincount(labels)
     first = counts.cumsum(0) - counts
-    return (turn - first[labels] + labels) % FOLDS
+    return (turn_of - first[labels] + labels) % FOLDS
 
 
 def five_fold(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
 ) -> Answers:
-    """Each image answered by the classifiers that were made without its fold.
+    """Classify each image by classifiers that were fitted without its fold.
 
     Args:
         features: float32 [n, D].
@@ -193,23 +206,24 @@ def five_fold(
 
 
 def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-    """int64 [n]: the first row of the head that is preferred to an image's own class, else `NO_ROW`.
+    """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
 
-    Among the classes before that row the image is answered rightly. Of equal scores the first column is preferred.
+    Among the classes before that row the image is classified correctly. Of equal scores the first
+    column wins.
 
     Args:
         scores: [n, C].
         labels: int64 [n], columns.
-        rows: int64 [C], the row of the head that each column is.
+        rows: int64 [C], the row of the head for each column.
     """
-    own = scores.gather(1, labels[:, None])
+    own_scores = scores.gather(1, labels[:, None])
     columns = torch.arange(scores.shape[1], device=scores.device)
-    better = (scores > own) | ((scores == own) & (columns < labels[:, None]))
+    better = (scores > own_scores) | ((scores == own_scores) & (columns < labels[:, None]))
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
 def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
-    """Sums over images; of too many features without second moments."""
+    """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
         sums = Sums.zero(h.shape[1], classes, h.device)
         sums.add(h, labels)
@@ -219,29 +233,30 @@ def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
 
 
 def without(whole: Sums, part: Sums) -> Sums:
-    """The sums of all images but those of the part."""
+    """Return the sums of all images except those in `part`."""
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
 def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
-    """Task → right answers, and of how many; tasks without an image are left out."""
+    """Return task → correct predictions and total; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
-    return {str(task): found for task, found in counts.items() if found[1]}
+    return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
 def _later(first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, dict[str, int]]:
-    """Task → row → images; see `Baselines.later`. first, own: int64 [n], rows; of: int64 [n], tasks."""
-    found = {}
+    """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
+    [n], tasks."""
+    rows_by_task = {}
     for task in tasks:
         mine = of == task
         if not bool(mine.any()):
             continue
         taken = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
         values, counts = torch.unique(taken, return_counts=True)
-        found[str(task)] = {
+        rows_by_task[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
         }
-    return found
+    return rows_by_task
 
 
 def _told(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:

@@ -1,7 +1,7 @@
-"""What one task changed: the new version compared with its parent and with version 0.
+"""Comparison of a new version with its parent and with version 0.
 
-Compared are predictions image by image, weights by their distance, and features by the k-NN probe. The probe
-also covers images of tasks that the version had not learned.
+It compares predictions image by image, weights by their distance, and features by the k-NN probe.
+The probe also covers images of tasks that the version had not learned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.learn.recipe import is_head
 from core.near import Hashes
 
 Report = Callable[[str, dict[str, Any], float | None], None]
-"""Called for each compared task, since a pass may take long: metric name, counts, value."""
+"""Called for each compared task with metric name, counts and value, since a pass may take long."""
 
 
 def changed_predictions(
@@ -35,8 +35,11 @@ def changed_predictions(
     temperature: float = 1.0,
     known: Mapping[int, Tensor] | None = None,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
-    """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict; and the
-    parent's answers there, as far as they were not known.
+    """Compare predictions of parent and new version on the held-out parts of tasks both can
+    predict.
+
+    Returns task → {"regressed", "improved", "total"}, and the parent's predictions as far as they
+    were not known.
 
     Args:
         predict: the parent's `predict_logits`.
@@ -44,24 +47,25 @@ def changed_predictions(
         temperature: the parent's.
         known: task → which of the parent's answers are right, bool [N]; None: of no task.
     """
-    found: dict[str, dict[str, int]] = {}
-    said: dict[int, Answers] = {}
+    changes: dict[str, dict[str, int]] = {}
+    predictions: dict[int, Answers] = {}
     for task, after in right.items():
         data = parts[task]
         if not can_answer(parent, task, classes_present(data)):
             continue
         before = (known or {}).get(task)
         if before is None:
-            said[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
+            predictions[task], before = answers_on_task(parent, data, task, predict, inputs, temperature)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
-        found[str(task)] = counts
-    return found, said
+        changes[str(task)] = counts
+    return changes, predictions
 
 
 def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
-    """Counts from the masks bool [N] of correct predictions of two versions for the same images."""
+    """Count changes from masks bool [N] of the correct predictions of two versions for the same
+    images."""
     return {
         "regressed": int((before & ~after).sum()),
         "improved": int((after & ~before).sum()),
@@ -79,8 +83,9 @@ def knn_probe(
     report: Report,
     hashes: Mapping[int, Hashes | None],
 ) -> dict[str, Any]:
-    """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}. `probe` has not
-    begun.
+    """Run the k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}.
+
+    `probe` must not have measured a task yet.
 
     Counts are [correct, total]. `before` has the older networks on the new task alone.
 
@@ -88,7 +93,7 @@ def knn_probe(
         parts: held-out images of each task, or their features by the new version.
         task: number of the new task.
         own: its held-out images, for the older networks; None: it has none.
-        hashes: of the held-out images of each task, by which near duplicates are told.
+        hashes: of the held-out images of each task, which identify near duplicates.
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
@@ -104,12 +109,13 @@ def knn_probe(
 
 
 def classes_present(data: Dataset) -> list[str]:
-    """Labels of the classes that have images."""
+    """Return the labels of the classes that have images."""
     return [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
 
 def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
-    """‖θ_new - θ_old‖₂ over the set S; of a grown parameter, over what both versions have.
+    """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions
+    have.
 
     `backbone` covers all that computes features, prompts included. `relative` is the whole divided by
     ‖θ_old‖₂, or None when that is 0.
@@ -131,9 +137,9 @@ def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) 
 
 
 def drift(network: Network, base: Mapping[str, Tensor]) -> float:
-    """‖θ - θ_0‖₂ over the parameters of version 0's backbone, whether or not this task may move them.
+    """Return ‖θ - θ_0‖₂ over the backbone of version 0, whether or not this task may move it.
 
-    Of a linearised network it is the norm of the displacement from its frozen weights.
+    For a linearised network it is the norm of the displacement from its frozen weights.
     """
     if isinstance(network, LinearisedNetwork) and network.frozen:
         moved = [_squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()]
@@ -145,6 +151,6 @@ def drift(network: Network, base: Mapping[str, Tensor]) -> float:
 
 @torch.no_grad()
 def _squared_distance(parameter: Tensor, old: Tensor) -> float:
-    # Contiguous: sums in another memory layout differ in the last bit.
+    # Contiguous, since sums in another memory layout differ in the last bit.
     new = parameter.detach().cpu().double().contiguous()[tuple(slice(size) for size in old.shape)]
     return float((new - old.detach().cpu().double()).square().sum())

@@ -1,4 +1,4 @@
-"""What a method sees of its run: network, task, batch, and helpers.
+"""Context of a method's run: network, task, batch, and helpers.
 
 A context keeps nothing between steps. The loop clears `scratch` after every step. `cache` holds what can be
 computed again at any step, such as a teacher network, and is never saved. What must survive belongs in the
@@ -47,17 +47,17 @@ class Batch:
 
 @dataclass
 class Context:
-    """The run of one task.
+    """Context of the run of one task.
 
     Attributes:
         class_rows: int64, ascending: rows of the head that belong to this task's classes.
-        first: whether no earlier task was learned on the way to this version.
+        first: True if no earlier task was learned on the way to this version.
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
-        log: tells a person a sentence.
+        log: writes a sentence to the job's log.
         alive: says that the run goes on; cheap. A loop that reports nothing else calls it in every round, or the
             worker takes the run for stalled (PERENNIAL_STALL_S).
-        folder: for scratch files, which nobody keeps.
+        folder: for scratch files, which are deleted with the run.
         num_images: images in the training part.
         share: of the recipe's batch size that a step takes of the task's images, in (0, 1].
         num_steps: optimizer steps of the task, over all stages.
@@ -65,7 +65,7 @@ class Context:
         in_order: the same in the dataset's order.
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
-        part: the slice of the step's batch that a loss is asked of.
+        part: the slice of the step's batch that a loss is computed for.
         cached: gives remembered images their features in a stage that learns from cached ones; else None.
     """
 
@@ -103,22 +103,25 @@ class Context:
 
     @property
     def head_task(self) -> int | None:
-        """The `task` argument of a forward pass on this task: its number, or None with a single head."""
+        """Return the `task` argument of a forward pass on this task: its number, or None for a
+        single head."""
         return self.task if self.scenario == "task" else None
 
     @property
     def masked(self) -> bool:
-        """Whether the loss of new data is a softmax over this task's classes alone."""
+        """True if the loss of new data is a softmax over this task's classes alone."""
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
         return self.recipe.train_ce == "masked"
 
     def inputs_of(self, images: Tensor) -> Tensor:
-        """What a network takes of remembered images uint8 [B, S, S, C]: [B, C, S, S], or cached features [B, D]."""
+        """Return a network's inputs for replayed images uint8 [B, S, S, C]: [B, C, S, S], or cached
+        features [B, D]."""
         return self.inputs(images) if self.cached is None else self.cached(images)
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy of the current task's data under the recipe's `train_ce`."""
+        """Return the mean cross-entropy of the current task's data under the recipe's
+        `train_ce`."""
         logits = logits.float()
         if self.masked:
             logits = logits.index_select(1, self.class_rows)
@@ -126,55 +129,60 @@ class Context:
         return functional.cross_entropy(logits, y)
 
     def displacement_from_start(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """θ - θ_start of parameters that move, by name, each of its parameter's shape.
+        """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.
 
         Rows and parameters that were added since the task began have θ_start = 0.
         """
         anchors: dict[str, Tensor] = self.cache.setdefault("start", {})
-        found: dict[str, Tensor] = {}
+        displacements: dict[str, Tensor] = {}
         for name in names:
             if name not in anchors:
                 start = self.weights_at("update_start").get(name)
                 anchors[name] = _padded(start, self.trainable[name])
-            found[name] = self.trainable[name].detach() - anchors[name]
-        return found
+            displacements[name] = self.trainable[name].detach() - anchors[name]
+        return displacements
 
     def autocast(self) -> Any:
-        """The number format of forward passes in training, as the recipe says for this device."""
+        """Return the context of mixed precision for training passes, as the recipe sets it for this
+        device."""
         return autocast(self.device, self.recipe.precision)
 
     @property
     def rows_independent(self) -> bool:
-        """Whether the outputs for an image are independent of the other images of its batch."""
+        """True if the outputs for an image do not depend on the other images of its batch."""
         return not self._training_norms()
 
     @contextmanager
     def extra_forward(self) -> Iterator[None]:
-        """For further forward passes: BatchNorm uses batch statistics, and its buffers do not change."""
-        held = self._training_norms()
-        for module in held:
+        """Run further forward passes: BatchNorm uses batch statistics, and its buffers do not
+        change."""
+        norms = self._training_norms()
+        for module in norms:
             module.track_running_stats = False
         try:
             yield
         finally:
-            for module in held:
+            for module in norms:
                 module.track_running_stats = True
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Eval mode, float32 in full precision. Every module has its former mode afterwards."""
+        """Run in eval mode and full float32 precision.
+
+        Every module returns to its former mode afterwards.
+        """
         with in_eval(self.network), full_precision(self.device):
             yield
 
     def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
-        """BatchNorm layers that use the statistics of the batch."""
+        """Return the BatchNorm layers that use the statistics of the batch."""
         return [
             m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
         ]
 
 
 def _padded(start: Tensor | None, now: Tensor) -> Tensor:
-    """Where a parameter was, in its present shape and layout."""
+    """Return a parameter's starting value in its present shape and layout; added rows are zero."""
     anchor = torch.zeros_like(now, requires_grad=False)
     if start is not None:
         anchor[: start.shape[0]] = start.to(now.device)

@@ -1,4 +1,5 @@
-"""What the figures of a data report mean for a person: sentences, and which of them hold a job that asks for that."""
+"""Findings from the figures of a data report: sentences for a person, and those that may hold a
+job."""
 
 from __future__ import annotations
 
@@ -7,26 +8,30 @@ from collections.abc import Collection
 from core.protocol.data_report import DataReport, Finding, FindingKind, Near, NearDuplicates
 
 CONFLICTS = 0.01
-"""Share of images whose pixels have two classes."""
+"""Share of images whose pixels have two classes, from which it is a finding."""
 SEEN = 0.2
-"""Share of the held-out images that are in the training part too; of the training images that were held out
-before. Simple pictures, such as digits, resemble each other in up to one of eight."""
+"""Share of held-out images that are also training images, or of training images held out before.
+
+Simple pictures, such as digits, resemble each other in up to one of eight.
+"""
 SUSPECTS = 0.03
-"""Share of the judged training images whose label looks wrong; hard images alone are one to two in a hundred."""
+"""Share of the judged training images whose label looks wrong; hard images alone make one to two
+percent."""
 SHIFT = 0.01
-"""p of images of known classes."""
+"""p-value below which images of known classes have shifted."""
 
 TAKEN = 0.05
-"""Share of a new class that is surely called by another one; below it, nothing is said."""
+"""Share of a new class that is confidently taken for another one; smaller shares are not
+reported."""
 
 
 def findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
-    """The findings of a report, those that hold first.
+    """Return the findings of a report, those that hold a job first.
 
     Args:
-        train, held_out: images of the batch.
+        train, held_out: number of images of the batch.
         settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")
@@ -112,29 +117,31 @@ def _suspects(data: DataReport) -> Finding | None:
 
 
 def _shift(data: DataReport) -> Finding | None:
-    found = data.get("shift")
-    if found is None or found["of"] != "known classes" or found["p"] >= SHIFT:
+    shift = data.get("shift")
+    if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
         return None
-    worst = sorted(found["per_class"], key=lambda one: -one["outside"])[:3]
+    worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
     far = [f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1]
     most = f", most of all {', '.join(far)}" if far else ""
-    by_light = found["p_light"] < found["p_features"]
+    by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {found['p']:.3f}){most}: {cause}, "
+        f"Images of known classes differ from earlier ones {why} (p = {shift['p']:.3f}){most}: {cause}, "
         "perhaps. Look at them; if they are right, the model needs them."
     )
     return {"kind": "shift", "holds": True, "text": text}
 
 
 def _would_say(data: DataReport) -> Finding | None:
-    told = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
-    if not told:
+    confident = [one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])]
+    if not confident:
         return None
-    first = told[0]
-    each = [f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in told[:5]]
-    more = "" if len(told) <= 5 else f", and {len(told) - 5} more classes by others"
+    first = confident[0]
+    each = [
+        f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}" for one in confident[:5]
+    ]
+    more = "" if len(confident) <= 5 else f", and {len(confident) - 5} more classes by others"
     text = (
         f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a probability of at least "
         f"{first['least']:.3g}): it does not know these classes yet."

@@ -1,9 +1,9 @@
-"""What a network that starts a task sees in the task's images before it learns them: shift, and labels that look wrong.
+"""Report of a task's images by the network that starts from them: shift, and suspicious labels.
 
-One pass in eval mode over at most `MOST_IMAGES` training images and some held-out images of earlier tasks,
-then sums and a kernel of a few hundred images: a thirtieth of what ten epochs of training cost, measured at
-most 5 %. Nothing is stored but the report. All draws are from a generator of its own, so that training has
-the same bits with and without it.
+It takes one pass in eval mode over at most `MOST_IMAGES` training images and some held-out images
+of earlier tasks, then sums and a kernel of a few hundred images. That costs a thirtieth of ten
+epochs of training; at most 5 % was measured. Only the report is stored. All draws are from a
+generator of its own, so that training has the same bits with and without the report.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ from core.protocol.data_report import DataReport, Suspect
 from core.protocol.job_spec import EarlierTask, JobSpec
 
 MOST_IMAGES = 20_000
-"""Training images that are looked at, evenly spaced."""
+"""Most training images that are looked at, evenly spaced."""
 SHOWN = 100
 _EARLIER = 4 * MOST
-"""Held-out images of earlier tasks that are looked at, over all tasks."""
+"""Most held-out images of earlier tasks that are looked at, over all tasks."""
 _STREAM = 9
-"""Of the job's seeds: no other part of a job draws from it."""
+"""Stream of the job's seeds that only this report draws from."""
 _PASS = 1024
 
 
 class DataHeld(Exception):
-    """The recipe holds what was found; the message says what."""
+    """The recipe holds the batch because of findings; the message names them."""
 
 
 @dataclass(frozen=True)
 class Looker:
-    """What looks: the network that the job starts from, on its device; `alive` is called while it takes long.
+    """Inspection of a task's images by the network that the job starts from, on its device.
 
-    kept: task → features float32 [N, D] of held-out images by this network, in place of a pass.
+    Attributes:
+        alive: called during long passes.
+        kept: task → features float32 [N, D] of held-out images by this network, which save a pass.
     """
 
     network: Network
@@ -59,41 +61,44 @@ class Looker:
     kept: Mapping[int, Tensor] = field(default_factory=dict)
 
     def report(self, data: Dataset) -> DataReport:
-        """The report of the task's training part, with the findings of all that is known of the batch."""
+        """Return the report of the task's training part, with the findings from all that is known
+        of the batch."""
         spec = self.spec
         seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
         rows = evenly_spaced(len(data), MOST_IMAGES)
-        seen = self._features(data.images, rows)
-        found: DataReport = {
+        seen_features = self._features(data.images, rows)
+        report: DataReport = {
             **(spec.data or {}),
             "shift": None,
             "suspects": [],
             "suspects_count": 0,
             "examined": 0,
         }
-        if bool(torch.isfinite(seen).all()):
-            found |= self._suspects(data, rows, seen, generator)
+        if bool(torch.isfinite(seen_features).all()):
+            report |= self._suspects(data, rows, seen_features, generator)
             earlier = self._earlier()
             if earlier is not None:
                 new = Labelled(
-                    seen, light(data.images[rows]), [data.names[i] for i in data.labels[rows].tolist()]
+                    seen_features,
+                    light(data.images[rows]),
+                    [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
-                found["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
+                report["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
         if spec.scenario == "class":
             is_whole = self.network.takes_features and len(rows) == len(data)
-            found["would_say"] = would_say(
-                self._parent(), FeatureDataset(seen, data.labels, data.names) if is_whole else data
+            report["would_say"] = would_say(
+                self._parent(), FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
             )
             self.alive()
         held_out = self._held_out(spec.task)
-        others = 0 if held_out is None else len(held_out)
-        found["findings"] = findings(found, len(data), others, spec.settled)
-        return found
+        num_held_out = 0 if held_out is None else len(held_out)
+        report["findings"] = findings(report, len(data), num_held_out, spec.settled)
+        return report
 
     def _parent(self) -> Parent:
-        """The version that the job starts from, as it answers."""
+        """Return the version that the job starts from, as the shift tests use it."""
         return Parent(
             self.network,
             self.ancestors.answers_of("parent"),
@@ -106,12 +111,12 @@ class Looker:
     def _suspects(self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator) -> DataReport:
         looks = read_hashes(self.spec.task.traces, "train", data)
         alike = group_alike([(len(rows), None if looks is None else looks[rows.numpy()])])
-        found = suspects(seen, data.labels[rows], generator, alike)
+        suspicious = suspects(seen, data.labels[rows], generator, alike)
         paths = _paths(self.spec)
-        shown: list[Suspect] = []
-        for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in found[:3]), strict=True):
+        entries: list[Suspect] = []
+        for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
-            shown.append(
+            entries.append(
                 {
                     "index": index,
                     "path": paths[index] if paths else None,
@@ -120,19 +125,24 @@ class Looker:
                     "score": round(score, 1),
                 }
             )
-        return {"suspects": shown, "suspects_count": len(found.rows), "examined": found.examined}
+        return {"suspects": entries, "suspects_count": len(suspicious.rows), "examined": suspicious.examined}
 
     def _earlier(self) -> Labelled | None:
-        """Held-out images of earlier tasks, those of the batch's classes first, as many of each task as there
-        is room for."""
-        kept = [task for task in self.spec.history if task.held_out is not None]
+        """Return held-out images of earlier tasks, preferring tasks with classes of the batch.
+
+        Each task contributes an equal share of the images there is room for. None if there are
+        none.
+        """
+        with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
-        if self.spec.scenario != "task" and any(mine & set(task.classes) for task in kept):
-            kept = [task for task in kept if mine & set(task.classes)]
+        if self.spec.scenario != "task" and any(mine & set(task.classes) for task in with_held_out):
+            with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
-        for task, data, rows in self._of_tasks(kept, mine):
-            known = self.kept.get(task)
-            parts.append(self._features(data.images, rows) if known is None else known[rows])
+        for task, data, rows in self._of_tasks(with_held_out, mine):
+            known_features = self.kept.get(task)
+            parts.append(
+                self._features(data.images, rows) if known_features is None else known_features[rows]
+            )
             lit.append(light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
@@ -143,15 +153,15 @@ class Looker:
         )
 
     def _of_tasks(self, tasks: list[EarlierTask], mine: set[str]) -> Iterator[tuple[int, Dataset, Tensor]]:
-        """Number, held-out part and rows of it that are looked at, task after task."""
+        """Yield number, held-out part and selected rows of each task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         for task in tasks[-_EARLIER:]:
             data = self._held_out(task)
             assert data is not None, "only tasks that keep it"
             rows = torch.arange(len(data))
             if mine & set(task.classes) and self.spec.scenario != "task":
-                wanted = torch.tensor([name in mine for name in data.names])
-                rows = wanted[data.labels].nonzero().squeeze(1)
+                is_shared = torch.tensor([name in mine for name in data.names])
+                rows = is_shared[data.labels].nonzero().squeeze(1)
             if len(rows):
                 yield task.number, data, rows[evenly_spaced(len(rows), share)]
 
@@ -161,23 +171,24 @@ class Looker:
         )
 
     def _features(self, images: Tensor, rows: Tensor) -> Tensor:
-        """float32 [n, width] on the CPU."""
+        """Return the features of some images, float32 [n, width], on the CPU."""
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
-        for some in rows.split(_PASS):  # type: ignore[no-untyped-call]
-            parts.append(features(self.network, images[some], self.inputs, head).cpu())
+        for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
+            parts.append(features(self.network, images[chunk], self.inputs, head).cpu())
             self.alive()
         return torch.cat(parts).clone()
 
 
 def held(report: DataReport) -> str:
-    """What holds a job whose recipe asks for that; empty: nothing."""
+    """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
+    none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
 def _paths(spec: JobSpec) -> list[str] | None:
-    """Paths of the training images, where they are known."""
+    """Return the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None
-    found: list[str] = json.loads(spec.task.paths.read_text())
-    return found
+    paths: list[str] = json.loads(spec.task.paths.read_text())
+    return paths

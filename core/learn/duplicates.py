@@ -1,7 +1,7 @@
-"""Near duplicates among the images that something is measured on: they are judged together, never by each other.
+"""Near duplicates among measured images: they are judged as one, never by each other.
 
-A classifier that was made with one frame of a burst knows the next frame, whatever it knows of the class. So folds and
-votes take groups of near duplicates as one image (`core.near`).
+A classifier that was fitted to one frame of a burst knows the next frame, whatever it knows of the
+class. So folds and votes treat groups of near duplicates as one image (`core.near`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from core.near import Hashes
 
 
 def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
-    """Return the same number for near duplicates over all parts, int64 [n].
+    """Return a group number per image, equal for near duplicates over all parts, int64 [n].
 
     Args:
-        parts: images of each part and their hashes uint64 [N, 2]; of None every image is one of its own.
+        parts: number of images of each part and their hashes uint64 [N, 2]; without hashes, each
+            image is a group of its own.
     """
-    known = [hashes for _, hashes in parts if hashes is not None]
-    numbers = torch.from_numpy(near.group(np.concatenate(known))) if known else None
+    known_hashes = [hashes for _, hashes in parts if hashes is not None]
+    numbers = torch.from_numpy(near.group(np.concatenate(known_hashes))) if known_hashes else None
     found: list[Tensor] = []
     at, other = 0, 0 if numbers is None else len(numbers)
     for count, hashes in parts:
@@ -40,12 +41,13 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
 
 
 def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
-    """Return the hashes of a part's images, uint64 [N, 2]: those that its task keeps, else those of its images.
+    """Return the hashes of a part's images, uint64 [N, 2]: stored ones, else computed from the
+    images.
 
-    None where there are neither: features in place of images.
+    None if there are neither, because the part has features in place of images.
 
     Args:
-        traces: a task's file, as `core.ingest.traces` writes it.
+        traces: the task's file of traces, as `core.ingest.traces` writes it.
         part: train or held_out.
     """
     found = None if traces is None else _read(traces, part)
@@ -61,6 +63,6 @@ def _read(traces: Path, part: str) -> Hashes | None:
     except (
         OSError,
         SafetensorError,
-    ):  # damaged: near duplicates are told by the images, where they are there
+    ):  # the file is damaged: near duplicates are found from the images, if they are there
         return None
     return found if found.dtype == np.uint64 and found.shape[1:] == (2,) else None

@@ -1,4 +1,4 @@
-"""What a job measures: base and parent on the new task before it, the new version on every task after it."""
+"""Measurements of a job: base and parent on the new task, the new version on every task."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ from core.protocol.manifest import Temperature
 class Evaluator:
     """Measures versions on held-out parts.
 
-    `rows` are the cells so far, each also reported as a metric; `answers` what the versions said, by version and task;
-    `temperature` of the new version, once it was measured.
+    Attributes:
+        rows: the measured cells so far, each also reported as a metric.
+        answers: predictions by version and task.
+        temperature: that of the new version, once it was measured.
     """
 
     def __init__(
@@ -69,7 +71,10 @@ class Evaluator:
         self._number = spec.task.number
 
     def before(self, network: Network) -> None:
-        """Base and parent (`network`, back on the CPU afterwards), as they are, on the new task's held-out part."""
+        """Measure base and parent as they are on the new task's held-out part.
+
+        The parent is `network`, which is back on the CPU afterwards.
+        """
         if not self._spec.task.held_out:
             return
         held_out = self._held_out_of(self._spec.task)
@@ -96,7 +101,8 @@ class Evaluator:
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def after(self, network: Network, method: Method, ctx: Context) -> Figures:
-        """The new version, learned in `ctx`, on every task that it can answer; what changed since its parent."""
+        """Measure the new version, learned in `ctx`, on every task it can answer, and its change
+        since its parent."""
         parts = self.held_out()
         kept = self._features.kept
         seen = replace_images(network, parts, self._inputs, kept, lambda: self._emit(AliveEvent()))
@@ -143,13 +149,14 @@ class Evaluator:
         return {"results": self.rows, "temperature": self.temperature}
 
     def _hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
-        """Of the held-out images of each task."""
+        """Return the hashes of the held-out images of each task."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
         return {task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()}
 
     def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
-        """Task → which of the parent's stored answers are right; without tasks whose answers are not stored."""
-        found: dict[int, Tensor] = {}
+        """Return task → mask of the parent's correct predictions; tasks without stored ones are
+        left out."""
+        right_by_task: dict[int, Tensor] = {}
         for task in self._spec.history:
             data = parts.get(task.number)
             if task.answers is None or data is None:
@@ -159,17 +166,19 @@ class Evaluator:
                 continue
             answers = kept_answers.read_file(task.answers)
             if len(answers.rows) == len(data):
-                found[task.number] = answers.right(data.targets(parent.classes_of(head)))
-        return found
+                right_by_task[task.number] = answers.right(data.targets(parent.classes_of(head)))
+        return right_by_task
 
     def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
-        """What the features could do; nothing where held-out images do not stay."""
+        """Evaluate closed-form classifiers on the features; return none where held-out images are
+        not retained."""
         if not self._spec.held_out_stays:
             return Baselines()
         rows = None
         if network.scenario == "class":
             row_of = {name: row for row, name in enumerate(network.classes_of(None))}
-            # A class that the version does not know is in no task that it can answer.
+            # A class that the version does not know gets a row behind the head: no task that it can
+            # answer has it.
             rows = torch.tensor([row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64)
         found = baselines(network, probe.samples, right, rows)
         for name, baseline in (("ncm", found.ncm), ("lda", found.lda)):
@@ -181,7 +190,8 @@ class Evaluator:
     def rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
     ) -> Forecast:
-        """What the method said the update would cost earlier tasks, beside what it did, on their held-out parts.
+        """Compare the loss that the method forecast for earlier tasks with the loss measured on
+        them.
 
         In the units of the method's `example_losses`; `before` is the parent's. The mean weighs tasks alike.
         """
@@ -207,13 +217,14 @@ class Evaluator:
         return Forecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def during(self, network: Network, method: Method) -> Accuracy:
-        """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""
+        """Return the accuracy of the present network on each task that it can answer, the new one
+        included."""
         found: Accuracy = {}
         for task, data in self.held_out().items():
             if len(data) and can_answer(network, task, classes_present(data)):
                 right = correct_on_task(network, data, task, method.predict_logits, self._inputs)
                 found[str(task)] = int(right.sum()) / len(data)
-                self._emit(AliveEvent())  # many tasks take long together
+                self._emit(AliveEvent())  # measuring many tasks takes long
         return found
 
     def _metric(self, name: str, data: Mapping[str, JsonValue], value: float | None = None) -> None:
@@ -222,9 +233,11 @@ class Evaluator:
     def _measure(
         self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
     ) -> tuple[dict[int, Tensor], Calibration | None]:
-        """Choose the new version's temperature and measure its cells: task → which answers are right; its calibration.
+        """Choose the new version's temperature and measure its cells.
 
-        Logits of all images are kept where they fit into memory; else of some, and a second pass answers.
+        Returns task → mask of correct predictions, and the calibration. Logits of all images are
+        retained if they fit into memory; else those of some, and a second pass computes the
+        predictions.
         """
         known = {t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))}
         sizes = [(len(data), len(network.classes_of(self._head(task)))) for task, data in known.items()]
@@ -240,15 +253,15 @@ class Evaluator:
         right: dict[int, Tensor] = {}
         for task, data in known.items():
             if stride == 1:
-                said = answers_of(logits[task].values, logits[task].targets, value)
-                answers = said, said.right(logits[task].targets)
+                predictions = answers_of(logits[task].values, logits[task].targets, value)
+                result = predictions, predictions.right(logits[task].targets)
             else:
-                answers = answers_on_task(network, data, task, predict, self._inputs, value)
-            right[task] = self._keep("new", task, data, answers)
+                result = answers_on_task(network, data, task, predict, self._inputs, value)
+            right[task] = self._keep("new", task, data, result)
         return right, calibration
 
     def _keep(self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]) -> Tensor:
-        """Keep one cell and report it; which answers are right."""
+        """Store and report one cell; return the mask of correct predictions."""
         self.answers[version, task], right = answers
         row = MeasuredCell(version=version, task=task, **vars(count_correct(data, right)))
         self.rows.append(row)
@@ -259,7 +272,8 @@ class Evaluator:
         return task if self._spec.scenario == "task" else None
 
     def held_out(self) -> dict[int, Dataset]:
-        """Held-out parts by task: those of earlier tasks that are still there, and the new one."""
+        """Return held-out parts by task: those of earlier tasks that still exist, and the new
+        one."""
         return {
             task.number: self._held_out_of(task)
             for task in (*self._spec.history, self._spec.task)

@@ -1,4 +1,4 @@
-"""Where a stage of training gets its batches, and whose hooks see them."""
+"""Batches of a training stage, and the method whose hooks see them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from core.learn.transfer import send
 
 
 class Source(Protocol):
-    """Examples by row: images of the task, their cached features, or the pool of a balanced head."""
+    """Examples by row: images of the task, their cached features, or the pool of a balanced
+    head."""
 
     labels: Tensor
 
     def batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
-        """Return the rows `index` int64 [B], on the CPU; `table` [B, columns] drives their augmentation.
+        """Return the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
+        augmentation.
 
         at: the same rows on the run's device, or None where there is no copy yet.
         """
@@ -30,7 +32,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """The batches of one epoch. Their rows lie on the CPU and on the device, where they came in one copy.
+    """Batches of one epoch, with their rows on the CPU and, copied at once, on the device.
 
     Attributes:
         rows: index batches int64 [B], on the CPU.
@@ -59,10 +61,10 @@ class Feed:
     """Batches of a stage.
 
     Attributes:
-        method: whose hooks run in a step.
-        rows: int64 [n], those of the source that are trained on.
-        steps: batches of an epoch.
-        size: images of a batch.
+        method: the method whose hooks run in a step.
+        rows: int64 [n], rows of the source that are trained on.
+        steps: number of batches per epoch.
+        size: number of images per batch.
         sampler: shuffled, or stratified.
         augmented: whether the source augments.
     """
@@ -76,7 +78,7 @@ class Feed:
     augmented: bool
 
     def epoch(self, ctx: Context, number: int) -> Epoch:
-        """Return an epoch by its number: a function of seed, task and number."""
+        """Return an epoch by its number, as a function of seed, task and number."""
         n = self.source.labels.numel()
         table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._order(ctx, number, table[:, 0])
@@ -85,7 +87,7 @@ class Feed:
         return Epoch(self.source, rows, placed, numbers)
 
     def _order(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
-        """Index batches of an epoch. order: float [N], which ranks the source's rows."""
+        """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
             return shuffled(order, self.rows, self.size)
         seed = epoch_seed(ctx.recipe.seed, ctx.task)

@@ -1,10 +1,11 @@
-"""What the job process runs: one task, from a spec file to a result folder, with events on a pipe.
+"""Entry point of the job process: one task, from a spec file to a result folder, with events on a
+pipe.
 
-The spec names local files only; the result is parts (safetensors) and `result.json`. The process has no database and
-no store, and nothing that it learns depends on a clock: it reports events as JSON lines and writes snapshots when its
-control pipe asks.
-Phases: measure (base and parent on the new task) → inspect (the new images by the parent) → train → consolidate →
-evaluate (the new version on every task that it can answer).
+The spec names local files only; the result is parts (safetensors) and `result.json`. The process
+has no database and no store, and its training does not depend on a clock. It reports events as JSON
+lines and writes snapshots when its control pipe asks. Phases: measure (base and parent on the new
+task) → inspect (the new images by the parent) → train → consolidate → evaluate (the new version on
+every task that it can answer).
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
 EvaluationHook = Callable[[Network, Method, Inputs], None]
-"""Sees the learned network, on its device, before it is stored."""
+"""Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
 _UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
-"""What reading a snapshot raises whose content does not fit this code."""
+"""Errors raised by reading a snapshot whose content does not fit this code."""
 
 
 def run(
@@ -89,10 +90,15 @@ def run(
 ) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
-    `hook` measures what the job itself does not, for benchmarks; it leaves the network as it is. `ranks`: the
-    processes that share each batch; all but the first are silent, write nothing, and end with the training.
-    Raises DataError for a dataset that does not fit, NonFinite for a diverged loss, ValueError for a spec that
-    contradicts itself.
+    Args:
+        hook: measures more than the job does, for benchmarks; it must leave the network unchanged.
+        ranks: the processes that share each batch; all but the first are silent, write nothing, and
+            end with the training.
+
+    Raises:
+        DataError: a dataset does not fit.
+        NonFinite: the loss diverged.
+        ValueError: the spec contradicts itself.
     """
     job = Job(spec, emit, control or NoControl(), hook, ranks)
     with job.numerics.applied():
@@ -101,7 +107,7 @@ def run(
 
 @dataclass
 class _Run:
-    """What is trained, by what."""
+    """Network, method, context and training loop of a run."""
 
     network: Network
     method: Method
@@ -110,7 +116,10 @@ class _Run:
 
 
 class Job:
-    """One attempt at one task. `inputs`: with the features of all its images, for benchmarks that learn them often."""
+    """One attempt at one task.
+
+    `inputs`: prepared with features of all images, for repeated benchmarks.
+    """
 
     def __init__(
         self,
@@ -140,14 +149,14 @@ class Job:
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
-        # Opened now: a cache may drop the files before the task ends.
+        # Opened now, since a cache may delete the files before the task ends.
         self._packs = {kind: image_packs.packs_of(kind, spec.parent.parts) for kind in TYPES}
         self._number = spec.task.number
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
 
     def run(self) -> None:
-        """All phases; resumes when the spec names a snapshot that fits."""
+        """Run all phases, resuming from the spec's snapshot if it fits."""
         data = Dataset.read(self._spec.task.train, self._ancestors.names(self._classes))
         if len(data) == 0:
             raise DataError("the task has no training images")
@@ -188,7 +197,7 @@ class Job:
         self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
 
     def _begun(self, data: Dataset) -> _Run:
-        """The run before its first step; base and parent are measured."""
+        """Return the run before its first step, after measuring base and parent."""
         torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.network("parent"), self._method()
         check_fit(network, method, self._spec)
@@ -211,7 +220,8 @@ class Job:
         return run
 
     def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
-        """Pass all images through the backbone once where no step moves it; not those whose features are stored."""
+        """Compute the backbone's features of all images once if no step moves it; stored ones are
+        reused."""
         if method.keeps_backbone:
             base = None if self._ancestors.same else self._ancestors.network("base")
             parts = self._evaluator.held_out()
@@ -222,9 +232,11 @@ class Job:
             )
 
     def _inspect(self, network: Network, data: Dataset) -> None:
-        """Look through the images with the parent (back on the CPU afterwards), before it learns them.
+        """Inspect the images with the parent before it learns them; it is back on the CPU
+        afterwards.
 
-        Raises DataHeld where the recipe holds what is found.
+        Raises:
+            DataHeld: the recipe holds the batch because of the findings.
         """
         if self._recipe.data_report == "off":
             return
@@ -239,19 +251,20 @@ class Job:
             lambda: self._emit(AliveEvent()),
             self._features.kept,
         )
-        found = looker.report(data)
+        report = looker.report(data)
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self._emit(DataEvent(report=found))
-        for one in found["findings"]:
+        self._emit(DataEvent(report=report))
+        for one in report["findings"]:
             if not one["holds"]:
                 self._log(one["text"])
             elif self._recipe.data_report == "warn":
                 self._warn(one["text"])
-        if self._recipe.data_report == "hold" and (why := held(found)):
+        if self._recipe.data_report == "hold" and (why := held(report)):
             raise DataHeld(why)
 
     def _resumed(self, data: Dataset) -> _Run | None:
-        """The run where the snapshot of the spec left it; None without one, or if this code cannot go on from it."""
+        """Return the run restored from the spec's snapshot; None without one, or if it does not fit
+        this code."""
         if self._spec.snapshot is None:
             return None
         try:
@@ -272,7 +285,7 @@ class Job:
             self._warnings.clear()
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
-        self._erase(method)  # deleted since the snapshot
+        self._erase(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), answers
         self._warnings = list(document.warnings)
         self._continue_on_device(document.devices)
@@ -280,7 +293,7 @@ class Job:
         return run
 
     def _continue_on_device(self, before: list[str]) -> None:
-        """Note the kinds of devices of the run before its snapshot, and warn where this one is another."""
+        """Record the device kinds of the run before its snapshot, and warn if this one differs."""
         if not before:
             return
         self._devices = list(before)
@@ -289,14 +302,14 @@ class Job:
             self._warn(log_lines.other_device(before[-1], self._device.type))
 
     def _built(self, network: Network, method: Method, data: Dataset) -> _Run:
-        """The network as it is trained, on its device, and the loop that trains it."""
+        """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
-            # Version 0 answers by zero rows; training starts from rows of the recipe's init.
+            # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.network("parent", without_classes=True)
         self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
         for name, p in network.named_parameters():
-            if name not in self._start:  # what building added
+            if name not in self._start:  # parameters that the method added
                 self._start[name] = p.detach().cpu().contiguous().clone()
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(self._number, self._ancestors.names(self._classes), self._recipe.head.init, generator)
@@ -322,14 +335,16 @@ class Job:
         return method_type(method_type.Hyper.model_validate(_hyper(self._recipe)), State())
 
     def _check_same(self, document: SnapshotDocument) -> None:
-        """ValueError when a snapshot is of another task or recipe; what its recipe left open had the default."""
+        """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
+        defaults."""
         stored = Recipe.model_validate(document.recipe.to_json())
         hyper_type = type(self._method().hyper)
         same = (
             document.task == self._number
             and stored.method["name"] == self._recipe.method["name"]
             and hyper_type.model_validate(_hyper(stored)) == hyper_type.model_validate(_hyper(self._recipe))
-            # Where it runs changes nothing of what is learned: whether it may go on elsewhere is the worker's to say.
+            # Placement changes nothing of what is learned. The worker decides whether a run may
+            # resume elsewhere.
             and stored.model_copy(update={"method": self._recipe.method, "resources": self._recipe.resources})
             == self._recipe
         )
@@ -337,7 +352,8 @@ class Job:
             raise ValueError("the snapshot belongs to another task or recipe")
 
     def _forecast(self, run: _Run) -> tuple[float | None, dict[int, float]]:
-        """What the method forecasts that earlier tasks lose, and of each; None of a first task."""
+        """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None
+        for the first task."""
         predicted = None if run.ctx.first else run.method.forecast(run.ctx)
         by_task = run.method.forecast_by_task(run.ctx).items()
         if predicted is not None and not math.isfinite(predicted):
@@ -372,7 +388,10 @@ class Job:
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
-        """Parameters as the task found them, or version 0's: its backbone, since it has no learned head."""
+        """Return the parameters at the start of the task, or those of version 0's backbone.
+
+        Version 0 has no learned head.
+        """
         if point == "update_start":
             return self._start
         network = self._ancestors.network("base")
@@ -383,7 +402,7 @@ class Job:
         self._erase(method)
 
     def _erase(self, method: Method) -> None:
-        """Take the examples of tasks whose data was deleted out of the method's memory."""
+        """Remove examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
             method.erase(set(self._spec.erased_tasks))
 
@@ -412,7 +431,8 @@ class Job:
         network, state, loop = run.network, run.method.state, run.loop
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
         for kind, tensors in state.parts(without=(TOTALS,)).items():
-            if kind in PER_TASK:  # those of earlier tasks are with the versions that learned them
+            # parts of earlier tasks are stored with the versions that learned them
+            if kind in PER_TASK:
                 own = {name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")}
                 parts += _split_rest(kind, self._number, own)
             else:
@@ -433,7 +453,7 @@ class Job:
         )
 
     def _write_beside(self, folder: Path, state: State) -> dict[str, object]:
-        """Write what the worker keeps beside the version's parts: answers, features and totals."""
+        """Write the files stored beside the version's parts: predictions, features and totals."""
         listed: dict[str, object] = {"answers": kept_answers.files(folder, self._evaluator.answers)}
         if self._features.new:
             listed["held_out_features"] = self._features.write(folder)
@@ -444,7 +464,8 @@ class Job:
         return listed
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
-        """The best validated state as parts, with what a manifest needs, while training goes on."""
+        """Write the best validated state as parts, with the data for a manifest, while training
+        continues."""
         if not self._ranks.writes:
             return
         parts = [(name, part_type(name), tensors) for name, tensors in network.parts(best.tensors).items()]
@@ -464,7 +485,7 @@ class Job:
         )
 
     def _warn(self, message: str) -> None:
-        if message not in self._warnings:  # of a run that goes on
+        if message not in self._warnings:  # a resumed run warns again
             self._warnings.append(message)
             self._log(message, "warning")
 
@@ -476,11 +497,12 @@ class Job:
 
 
 def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
-    """Return the parts of one task's state: what later jobs read, and what is kept beside it, if anything is."""
-    rest = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
-    read = {name: tensor for name, tensor in tensors.items() if name not in rest}
+    """Return the parts of one task's state: the one that later jobs read, and the remainder if
+    any."""
+    remainder = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
+    read = {name: tensor for name, tensor in tensors.items() if name not in remainder}
     parts: list[Part] = [(f"{kind}.{task}", kind, read)]
-    return [*parts, (f"{kind}.{task}.{REST}", kind, rest)] if rest else parts
+    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
 def _hyper(recipe: Recipe) -> dict[str, object]:
@@ -488,14 +510,15 @@ def _hyper(recipe: Recipe) -> dict[str, object]:
 
 
 def read_spec(path: str) -> JobSpec:
-    """The spec in a file."""
+    """Read the spec from a file."""
     return JobSpec.from_json(json.loads(Path(path).read_text()))
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Run the spec in a file with events to `out_fd` and requests from `control_fd`; the exit status.
+    """Run the spec in a file and return the exit status.
 
-    Every failure is an `error` event (`core.learn.child`). before: sees each event first.
+    Events go to `out_fd`, requests come from `control_fd`. Every failure is an `error` event
+    (`core.learn.child`). `before` is called with each event first.
     """
 
     def work(emit: Emit) -> None:

@@ -1,10 +1,10 @@
-"""Features of a backbone that no step of a job moves: each image passes through it once.
+"""Cached features of a backbone that no step of a job moves: each image passes through it once.
 
-A job that solves for its classifier looks at its images several times: for labels that look wrong, for what production
-would say of them, to learn them, and to measure base, parent and new version. All read the same features. So these are
-computed first, a dataset after the other in its own order, and `KnownFeatures` then gives them in place of images.
-Nothing of it is stored: a job that is resumed computes the same bits again, because composition and order of its
-batches are those of the datasets.
+A job that solves for its classifier reads its images several times: to find suspicious labels, to
+compare with production, to learn, and to measure base, parent and new version. All use the same
+features. They are computed first, one dataset after the other in its own order, and `KnownFeatures`
+then returns them in place of images. Nothing is stored: a resumed job computes the same bits again,
+because its batches have the composition and order of the datasets.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from core.learn.precision import Inputs, full_precision, place
 from core.protocol.architecture import Normalisation
 
 BATCH = 32
-"""Images of one pass."""
+"""Images per forward pass."""
 MEMORY_BYTES = 256 << 20
-"""Features beyond this size are computed whenever they are read."""
+"""Bytes of features above which they are recomputed at each read."""
 
 
 class KnownFeatures(Inputs):
-    """Inputs that give features float32 [N, D] of images that are known, in place of images [N, C, S, S].
+    """Inputs that replace known images [N, C, S, S] by their features float32 [N, D].
 
-    Networks return such features as they are (`Network.features`). Batches with any unknown image stay images.
+    Networks return such features unchanged (`Network.features`). A batch with any unknown image
+    stays a batch of images.
     """
 
     def __init__(self, normalise: Normalisation | None, channels: int, device: torch.device) -> None:
@@ -44,13 +45,14 @@ class KnownFeatures(Inputs):
 
     def __call__(self, images: Tensor) -> Tensor:
         if self._known and images.dtype == torch.uint8:
-            found = [self._known.get(key) for key in _keys(images)]
-            if found and all(row is not None for row in found):
-                return torch.stack([row for row in found if row is not None]).to(self.device)
+            features = [self._known.get(key) for key in _keys(images)]
+            if features and all(row is not None for row in features):
+                return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
     def remember(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
-        """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their order.
+        """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their
+        order.
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
@@ -62,7 +64,7 @@ class KnownFeatures(Inputs):
                 alive()
 
     def add(self, images: Tensor, features: Tensor) -> None:
-        """Take features float32 [N, D] of images uint8 [N, S, S, C]; those that are known stay as they are."""
+        """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
         for key, row in zip(_keys(images), features, strict=True):
             if key not in self._known:
                 self._known[key] = row
@@ -71,11 +73,12 @@ class KnownFeatures(Inputs):
     def remember_all(
         self, parent: Network, base: Network | None, parts: Iterable[Tensor], alive: Callable[[], None]
     ) -> None:
-        """Compute the features of all images of a job; nothing where its versions do not share one plain backbone.
+        """Compute the features of all images of a job, unless its versions do not share one plain
+        backbone.
 
         Args:
             parent: the network that the job starts from; back on the CPU afterwards.
-            base: that of version 0; None: the parent is version 0.
+            base: the network of version 0; None: the parent is version 0.
             parts: images of each dataset.
         """
         networks = [parent] if base is None else [parent, base]
@@ -90,7 +93,7 @@ class KnownFeatures(Inputs):
 
 
 def _are_equal(a: nn.Module, b: nn.Module) -> bool:
-    """Return True if both have the same tensors, bit for bit."""
+    """Return True if both modules have the same tensors, bit for bit."""
     ours, theirs = a.state_dict(), b.state_dict()
     return ours.keys() == theirs.keys() and all(
         tensor.shape == theirs[name].shape and bool(torch.equal(tensor, theirs[name]))
@@ -99,6 +102,6 @@ def _are_equal(a: nn.Module, b: nn.Module) -> bool:
 
 
 def _keys(images: Tensor) -> list[bytes]:
-    """A digest of each image."""
+    """Return a digest of each image."""
     pixels = images.cpu().contiguous().numpy()
     return [hashlib.blake2b(pixels[number].data, digest_size=16).digest() for number in range(len(pixels))]

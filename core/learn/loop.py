@@ -1,8 +1,8 @@
 """The only training loop: a method's hooks in their order, one backward and one step per batch.
 
-Everything that decides a run is a pure function of (recipe, task, epoch) or part of a snapshot. So a run that
-is interrupted at any step and resumed ends with the same bits, on the CPU and with the same number of
-threads.
+All that determines a run is a pure function of (recipe, task, epoch) or part of a snapshot. So a
+run that is interrupted at any step and resumed ends with the same bits, on the CPU and with the
+same number of threads.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from core.protocol.snapshot import Position as StoredPosition
 REPORTS_PER_EPOCH = 20
 CONSOLIDATION_BATCH = 32
 ALIVE_BATCHES = 100
-VALIDATION_EPOCH = -1  # the table that splits off the validation part
-CONSOLIDATION_EPOCH = -2  # the table that orders the training part for the end of the task
+VALIDATION_EPOCH = -1  # seeds the table that splits off the validation part
+CONSOLIDATION_EPOCH = -2  # seeds the table that orders the training part at the end of the task
 
 Emit = Callable[[JobEvent], None]
 
 
 class NonFinite(ArithmeticError):
-    """The loss or a weight is not finite. Nothing of the run can be kept."""
+    """The loss or a weight is not finite. No state of the run can be used."""
 
 
 class Stopped(Exception):
-    """The run stopped as asked, after a snapshot."""
+    """The run stopped on request, after a snapshot."""
 
 
 class Loop:
-    """Trains one task. Call `train` once; `resume` before it continues from a snapshot.
+    """Training of one task. Call `train` once; call `resume` first to continue from a snapshot.
 
     Args:
         save: writes a snapshot.
-        save_best: writes the best validated state, to be used while the run goes on.
-        test: measures the network as it is on held-out parts.
+        save_best: writes the best validated state, for use while the run continues.
+        test: measures the present network on held-out parts.
         ranks: the processes that share the batches of a recipe with `shards`.
     """
 
@@ -112,7 +112,8 @@ class Loop:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, counted from 1 through all stages, as in progress events and snapshots."""
+        """The current epoch, counted from 1 through all stages, as in progress events and
+        snapshots."""
         return sum(self.schedule.epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
@@ -121,7 +122,7 @@ class Loop:
         """Continue from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
-        RuntimeError or ValueError for tensors that do not fit; the loop is then of no use.
+        RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
         self.position = Position(**state.position.given())
@@ -138,8 +139,8 @@ class Loop:
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
-        kept = self.method.frozen_until_end_task
-        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=kept)
+        parent_types = self.method.frozen_until_end_task
+        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types)
         self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
@@ -148,18 +149,18 @@ class Loop:
         self._losses = state.loss.steps
 
     def carry(self, optimizer_state: Mapping[str, Tensor]) -> None:
-        """Give the optimizer the state of the previous task's, for recipes with `carry_state`."""
+        """Load the previous task's optimizer state, for recipes with `carry_state`."""
         self._carried = dict(optimizer_state)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The optimizer's state at the end, for `carry_state`; {} before the first step."""
+        """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.state()) if self._optimizer else {}
 
     def train(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop the run."""
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
-            validation.announce()  # again: this process was started to resume the run
+            validation.announce()  # announced again, since the run is resumed in a new process
         else:
             validation.begin()
         for stage in range(position.stage, len(schedule.stages)):
@@ -175,11 +176,11 @@ class Loop:
         self.ctx.cached = None
 
     def _stage(self, stage: int, begins: bool) -> None:
-        """The epochs of a stage from the present position on."""
+        """Run the epochs of a stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
-        asked = schedule.stages[stage]
-        ctx.stage = asked.name
-        self._select(asked.depth or ctx.recipe.depth)
+        current_stage = schedule.stages[stage]
+        ctx.stage = current_stage.name
+        self._select(current_stage.depth or ctx.recipe.depth)
         if stage < schedule.training:
             if begins:
                 self._modes(False)
@@ -203,7 +204,8 @@ class Loop:
             position.batch = 0
 
     def _settle(self) -> None:
-        """After training: deploy the best validated state, then merge as the recipe says."""
+        """After training, deploy the best validated state, then merge weights as the recipe
+        says."""
         validation, step = self.validation, self.position.step
         self._select(self.ctx.recipe.depth)
         self._modes(False)
@@ -214,7 +216,10 @@ class Loop:
         merge(self.ctx, self.method, validation.correct, validation.total)
 
     def consolidate(self) -> None:
-        """Run the method's `end_task` on the final weights. Raises NonFinite when they are not finite."""
+        """Run the method's `end_task` on the final weights.
+
+        Raises NonFinite if they are not finite.
+        """
         for name, tensor in self.ctx.network.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise NonFinite(
@@ -225,20 +230,21 @@ class Loop:
         self.ctx.scratch.clear()
 
     def _examples(self) -> Iterator[Batch]:
-        """The training part, shuffled: archives list class by class, and a method may take the first rows."""
+        """Yield the training part, shuffled: archives list class by class, and a method may take
+        the first rows."""
         table = epoch_table(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._source.labels.numel()
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
         for batch in self._source.in_order(rows, CONSOLIDATION_BATCH):
-            self.ctx.alive()  # curvature and exemplars take long, and report nothing else
+            self.ctx.alive()  # curvature and exemplars take long and report nothing themselves
             yield batch
 
     def _in_order(self) -> Iterator[Batch]:
-        """The training part in the dataset's order."""
+        """Yield the training part in the dataset's order."""
         for number, batch in enumerate(self._source.in_order(self._rows, CONSOLIDATION_BATCH)):
             if number % ALIVE_BATCHES == 0:
-                self._emit(AliveEvent())  # of many images this takes long
+                self._emit(AliveEvent())  # a pass over many images takes long
             yield batch
 
     # One epoch.
@@ -267,7 +273,12 @@ class Loop:
             self.validation.after_epoch(position.step, number)
 
     def _step(self, batch: Batch, step: int, *, report: bool) -> None:
-        """The method's hooks and one optimizer step. step: of the stage. report: the forecast."""
+        """Run the method's hooks and one optimizer step.
+
+        Args:
+            step: number of the step in its stage.
+            report: whether the forecast is reported.
+        """
         ctx, method, position, optimizer = self.ctx, self._feed.method, self.position, self._optimizer
         assert optimizer is not None
         ctx.batch = position.batch
@@ -326,7 +337,7 @@ class Loop:
     # Snapshots.
 
     def snapshot(self) -> Snapshot:
-        """The state between two steps. Tensors are those of the run, not copies: write them at once."""
+        """Return the state between two steps; its tensors are not copies, so write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (device := self.ctx.device).type != "cpu":  # accelerators draw from a generator of their own
             tensors[f"rng/{device.type}"] = torch.get_device_module(device).get_rng_state(device)
@@ -334,7 +345,7 @@ class Loop:
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
-        frozen = self.method.frozen_until_end_task  # stored with the parent, and large
+        frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.parts(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
         state = LoopState(
@@ -346,21 +357,22 @@ class Loop:
         return Snapshot(tensors, state)
 
     def _grant_request(self) -> None:
-        asked = self._control.take()
-        if asked is ControlRequest.ANYTIME and self.validation.anytime:
+        request = self._control.take()
+        if request is ControlRequest.ANYTIME and self.validation.anytime:
             self._save_best(self.validation.best)
-        if asked not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
+        if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
-            self._report()  # raises, rather than storing a snapshot of weights that are not finite
+            # raises for weights that are not finite, before a snapshot of them is stored
+            self._report()
         self._save(self.snapshot())
-        if asked is ControlRequest.STOP:
+        if request is ControlRequest.STOP:
             raise Stopped
 
     # Set-up.
 
     def _split(self) -> tuple[Tensor, Tensor]:
-        """(training rows, validation rows), int64."""
+        """Return (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
             return torch.arange(labels.numel()), torch.zeros(0, dtype=torch.int64)
@@ -368,13 +380,13 @@ class Loop:
         return split_validation(labels, recipe.validation, order)
 
     def _feed_of_images(self) -> Feed:
-        """The training part, as the recipe orders and augments it."""
+        """Return the feed of the training part, as the recipe orders and augments it."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
         return Feed(self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active)
 
     def _select(self, depth: int) -> None:
-        """Only the set S requires gradients; the context names it in the network's order."""
+        """Make only the set S require gradients; the context lists it in the network's order."""
         ctx = self.ctx
         names = self.method.trainable(ctx.network, depth)
         ctx.trainable = {}
@@ -385,22 +397,28 @@ class Loop:
                 ctx.trainable[name] = parameter
 
     def _modes(self, training: bool) -> None:
-        """Frozen modules in eval; after the first update, and with slices, all BatchNorm in eval."""
+        """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
+        single images."""
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
-        sliced = self.ctx.recipe.shards > 1  # statistics of a slice are not those of its batch
+        sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
         set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
-        schedule, given = self.schedule, self.ctx.recipe.optimizer
+        schedule, optimizer_recipe = self.schedule, self.ctx.recipe.optimizer
         steps = schedule.per_epoch * schedule.epochs[stage]
         training = stage < schedule.training
-        recipe = schedule.stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
+        recipe = (
+            schedule.stages[stage].optimizer(optimizer_recipe)
+            if training
+            else rebalance.optimizer_of(self.ctx)
+        )
         pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)
             self._pending_optimizer = None
-        elif stage == len(schedule.stages) - 1 and self._carried:  # `optimizer_state` is of the last stage
+        # `optimizer_state` is the state of the last stage
+        elif stage == len(schedule.stages) - 1 and self._carried:
             optimizer.load(self._carried)
         return optimizer
 

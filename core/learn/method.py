@@ -1,9 +1,9 @@
-"""The one interface of a continual-learning method.
+"""The interface of a continual-learning method.
 
-Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads → project →
-clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. What it keeps between
-steps is `self.state` and nothing else: setting a tensor or a module as an attribute raises, because the
-attribute would be lost with the process.
+Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads →
+project → clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. Its
+state between steps is `self.state` and nothing else: setting a tensor or a module as an attribute
+raises, because the attribute would be lost with the process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from core.learn.state import State
 
 SCENARIOS = ("data", "task", "class")
 CLIP_FROM_RANDOM = 2.0
-"""The bound of the gradient's norm where a model starts from random weights: docs/design/defaults.md has the table."""
+"""Bound of the gradient's norm for models from random weights: docs/design/defaults.md has the
+table."""
 
 
 @dataclass(frozen=True)
 class Accepts:
-    """What a method can be combined with. A recipe that asks for something else is refused.
+    """Recipes that a method can be combined with. Any other recipe is refused.
 
     Attributes:
         optimizers: names of the optimizers.
         olor: whether OLOR may pull the weights back after each step.
         depths: how much of the network may move, from 1 (heads) to 5 (everything).
         head_inits: how rows of new classes may start.
-        architectures: families of the registry of architectures; None: all.
+        architectures: families in the registry of architectures; None: all.
         task_only: hyper-parameters that must be off outside the task scenario.
         refused: scenario → hyper-parameter → value that it must not have.
     """
@@ -51,7 +52,8 @@ class Accepts:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory that a method needs while it learns, in multiples of known sizes; measured, not derived.
+    """Memory that a method needs while it learns, in multiples of known sizes; measured, not
+    derived.
 
     A job's memory is estimated from it before the job runs.
 
@@ -64,8 +66,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
-        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of
-            which a job loads; 0 of it: the features and one. "": none are kept.
+        columns: hyper-parameter with the number of columns whose second moments are stored per task, all
+            of which a job loads; 0: the features and one. "": none are stored.
     """
 
     copies: float = 7.0
@@ -81,8 +83,8 @@ class Footprint:
 class Stage:
     """One pass of training with an optimizer of its own. None: as the recipe says.
 
-    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe
-    says.
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads' rate; None: as
+    the recipe says.
     """
 
     name: str = "all"
@@ -91,7 +93,7 @@ class Stage:
     backbone_rate: float | None = None
 
     def optimizer(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
-        """The recipe's optimizer with the stage's rates."""
+        """Return the recipe's optimizer with the stage's rates."""
         if self.backbone_rate is None:
             return recipe
         head = recipe.head_lr or recipe.lr
@@ -106,13 +108,13 @@ class Method:
     """Plain fine-tuning. A method overrides what it changes.
 
     Attributes:
-        scenarios: those that it can learn in.
-        scenario_warnings: scenario → why the method works badly there.
+        scenarios: scenarios that it can learn in.
+        scenario_warnings: scenario → reason why the method works badly there.
         neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None: `no_neutral`
             says why not.
         regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
         scenario_defaults: scenario → hyper-parameters whose default is another there. A stored recipe that
-            lacks one keeps the default of `Hyper`, which means what was before.
+            lacks one keeps the default of `Hyper`, which has the earlier meaning.
         former_defaults: hyper-parameter → value that a stored recipe without it means, where `Hyper` has another
             default today.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
@@ -177,7 +179,8 @@ class Method:
         self.state = state
 
     def rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """float32 [B]: how much rounding to float32 may move the scores of each image; 0: by nothing that shows."""
+        """Return float32 [B]: how far rounding to float32 may move each image's scores; 0: not
+        visibly."""
         return x.new_zeros(len(x))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -191,32 +194,35 @@ class Method:
     # Structure: pure in (architecture, recipe, task history).
 
     def build(self, network: Network) -> Network:
-        """The network to train, made from the one that the parent's manifest describes. Pure."""
+        """Return the network to train, made from the one that the parent's manifest describes.
+
+        Pure.
+        """
         return network
 
     def forward(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Logits [B, classes] of inputs x [B, C, S, S] in training.
+        """Return logits [B, classes] of inputs x [B, C, S, S] in training.
 
         `task` names the head in the task scenario.
         """
         return network(x, task)  # type: ignore[no-any-return]
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Logits [B, classes] for evaluation and prediction."""
+        """Return logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
     def trainable(self, network: Network, depth: int) -> set[str]:
-        """Names of the parameters that move at a depth of 1 to 5: the set S."""
+        """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
         return network.trainable_names(depth)
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """Training passes, in order. Called before the method's state is loaded."""
+        """Return the training passes, in order. Called before the method's state is loaded."""
         return [Stage()]
 
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Scalar losses by name. The loop adds them up and runs one backward pass."""
+        """Return scalar losses by name. The loop adds them up and runs one backward pass."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.cross_entropy(logits, batch.y)}
 
@@ -224,66 +230,75 @@ class Method:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
 
     def penalty(self, ctx: Context) -> float:
-        """The penalty whose gradient `penalty_grads` adds; for logs and tests only."""
+        """Return the penalty whose gradient `penalty_grads` adds; for logs and tests only."""
         return 0.0
 
     def project(self, ctx: Context) -> None:
         """Change the gradient as a whole, in `.grad`."""
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
-        """Runs after the optimizer's step. Examples enter a memory here."""
+        """Update state after the optimizer's step. Examples enter a replay buffer here."""
 
     # A task.
 
     def begin_task(self, ctx: Context) -> None:
-        """Runs once per task, before its first step; not again when a run resumes."""
+        """Prepare state once per task, before its first step; not called again when a run
+        resumes."""
 
     def begin_stage(self, ctx: Context) -> None:
-        """Runs before the first step of each stage; not again when a run resumes within the stage."""
+        """Prepare a stage before its first step; not called again when a run resumes within it."""
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """Runs after the last step. `batches`: the training part once, shuffled and unaugmented."""
+        """Finish the task after its last step.
+
+        `batches`: the training part once, shuffled and unaugmented.
+        """
 
     # What a recipe may ask for after training.
 
     def after_merge(self, ctx: Context) -> None:
-        """Runs after weights were merged: state that was taken from the trained weights is taken anew."""
+        """Recompute state that was derived from the trained weights, after weights were merged."""
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y: int64 [B]."""
+        """Return the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
+        int64 [B]."""
         return functional.cross_entropy(logits, y)
 
     # What the method knows of earlier tasks without their data.
 
     def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
-        """Scores [n, classes of all heads] of training images, each by the classifier without it, and their rows
-        int64 [n]; asked after `end_task`.
+        """Return leave-one-out scores [n, classes of all heads] of training images, and their rows
+        int64 [n].
 
-        A version's temperature is fitted to them where too few images are held out. Minus infinity stands for a
-        class that an image cannot have, such as those of other tasks' heads. None: the method has none.
+        Each image is scored by the classifier without it; called after `end_task`. A version's
+        temperature is fitted to these scores where too few images are held out. Minus infinity
+        stands for a class that an image cannot have, such as those of other tasks' heads. None: the
+        method has none.
         """
         return None
 
     def forecast(self, ctx: Context) -> float | None:
-        """Predicted rise of the earlier tasks' mean loss since this task began, in units of `example_losses`.
+        """Return the predicted rise of the earlier tasks' mean loss since this task began.
 
-        0 at the start of a task. None: the method does not forecast.
+        In units of `example_losses`; 0 at the start of a task. None: the method does not forecast.
         """
         return None
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """Earlier task → its own predicted rise, for tasks of which the method keeps enough."""
+        """Return earlier task → predicted rise, for tasks of which the method stores enough."""
         return {}
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """The loss [B] that `forecast` predicts, of inputs x [B, C, S, S] and rows y int64 [B] of the head.
+        """Return the loss [B] that `forecast` predicts, of inputs x [B, C, S, S] and head rows y
+        int64 [B].
 
         Raises NotImplementedError in methods that do not forecast.
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
     def max_forecast(self) -> float | None:
-        """The greatest forecast with which a validated state may be deployed; None: no limit."""
+        """Return the greatest forecast with which a validated state may be deployed; None: no
+        limit."""
         return None
 
     def erase(self, tasks: set[int]) -> None:

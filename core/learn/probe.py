@@ -25,20 +25,20 @@ from core.learn.precision import Inputs, full_precision
 from core.near import Hashes
 
 NEIGHBOURS = 20
-TASK_IMAGES = 2000  # of a task, evenly spaced over its held-out part
-ALL_IMAGES = 8000  # of all tasks together: the comparison is quadratic
-_ROWS = 1024  # compared at once
+TASK_IMAGES = 2000  # images of a task, evenly spaced over its held-out part
+ALL_IMAGES = 8000  # images of all tasks together: the comparison is quadratic
+_ROWS = 1024  # rows compared at once
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some images of a task's held-out part.
+    """Images of a task's held-out part that the probe compares.
 
     Attributes:
         rows: int64 [n] of the held-out part, on the CPU.
         features: float32 [n, width].
         labels: int64 [n] on the CPU. Equal numbers are the same class, over all tasks of one probe.
-        hashes: by which near duplicates are told, uint64 [n, 2]; None: each image is one of its own.
+        hashes: hashes that identify near duplicates, uint64 [n, 2]; None: no image has one.
     """
 
     rows: Tensor
@@ -48,7 +48,7 @@ class Sample:
 
 
 def group_samples(samples: Sequence[Sample]) -> Tensor:
-    """Return the same number for near duplicates among the images of all samples, int64 [n]."""
+    """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
     return group_alike([(len(sample.labels), sample.hashes) for sample in samples])
 
 
@@ -56,7 +56,8 @@ class Probe:
     """The probe of one version, task by task.
 
     Args:
-        tasks: how many tasks will be measured. With more tasks, `all` takes fewer images of each.
+        tasks: number of tasks that will be measured. With more tasks, `all` takes fewer images of
+            each.
 
     `samples`: task → the images that `all` takes of it.
     """
@@ -70,11 +71,11 @@ class Probe:
 
     @property
     def classes(self) -> list[str]:
-        """The classes of the samples' labels, in the order of their numbers."""
+        """Labels of the samples' classes, in the order of their numbers."""
         return [name for _, name in self._classes]
 
     def task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
-        """[correct, total] of a task's held-out part among its own images.
+        """Return [correct, total] of a task's held-out part among its own images.
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
@@ -90,7 +91,7 @@ class Probe:
         return _count(found, labels, group_alike([(len(labels), looks)]))
 
     def all(self) -> list[int]:
-        """[correct, total] among the images of all tasks measured so far.
+        """Return [correct, total] among the images of all tasks measured so far.
 
         A class that two tasks share is one class, except with a head per task.
         """
@@ -105,16 +106,17 @@ class Probe:
 
 
 def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
-    """float32 [N, width] of uint8 images, in eval mode; training modes are as before afterwards."""
+    """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
+    restored."""
     with in_eval(network), full_precision(inputs.device), torch.inference_mode():
         parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
 
 
 def num_neighbours(labels: Tensor) -> int:
-    """k, from 1 to 20: half of the mean number of images per class.
+    """Return k, from 1 to 20: half of the mean number of images per class.
 
-    An image is missing among the neighbours of its own class. With k near the size of a class the other
+    An image is not among the neighbours of its own class. With k near the size of a class the other
     classes would outvote it.
     """
     classes = max(1, len(set(labels.tolist())))
@@ -122,10 +124,13 @@ def num_neighbours(labels: Tensor) -> int:
 
 
 def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None) -> Tensor:
-    """bool [N]: whether the majority of the k nearest others has an image's own class.
+    """Return bool [N]: True if the majority of the k nearest others has an image's own class.
 
-    features: float [N, width]. labels: int64 [N] on the CPU, from 0. k < N. groups: int64 [N], images of one number
-    have no vote on each other; None: each is alone.
+    Args:
+        features: float [N, width].
+        labels: int64 [N] on the CPU, from 0.
+        k: number of neighbours, below N.
+        groups: int64 [N]; images of one group have no vote on each other; None: each is alone.
     """
     unit = functional.normalize(features, dim=1)
     group = torch.arange(len(labels)) if groups is None else groups
@@ -137,16 +142,17 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
             rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
             near = unit[rows] @ unit.T
             near[group[rows, None] == group] = -torch.inf
-            best, found = near.topk(k, dim=1)
-            count = (votes[found] * best.isfinite()[..., None]).sum(1)
+            best, neighbours = near.topk(k, dim=1)
+            count = (votes[neighbours] * best.isfinite()[..., None]).sum(1)
             right.append(torch.where(count.amax(1) > 0, count.argmax(1), -1).cpu())
     return torch.cat(right) == labels
 
 
 def evenly_spaced(n: int, most: int) -> Tensor:
-    """int64 [min(n, most)]: evenly spaced rows of n. Classes that are listed one by one keep their shares."""
-    kept = min(n, most)
-    return torch.arange(kept) * n // max(1, kept)
+    """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
+    their shares."""
+    count = min(n, most)
+    return torch.arange(count) * n // max(1, count)
 
 
 def _count(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:

@@ -1,7 +1,7 @@
-"""How a task is learned: method, optimizer, depth, head initialisation, and their numbers.
+"""Recipe of a task: method, optimizer, depth, head initialisation, and their numbers.
 
-These types validate the values of a complete recipe, as the job process gets it; their JSON Schemas check
-what a person sends. `core/recipe` completes a recipe and refuses what a method does not accept.
+These types validate the values of a complete recipe, as the job process gets it; their JSON Schemas
+check requests. `core/recipe` completes a recipe and refuses what a method does not accept.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from core.learn.precision import Precision
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strength = Annotated[float, Field(ge=0, le=1e36)]
-"""Strength of a penalty on weights: float32 holds it, also when doubled."""
+"""Strength of a penalty on weights; twice the largest value still fits float32."""
 Share = Annotated[float, Field(ge=0, le=1)]
 StartingPoint = Literal["update_start", "pretrained"]
-"""What weights are compared with: the version that the task starts from, or version 0."""
+"""Version that weights are compared with: the one that the task starts from, or version 0."""
 
 
 class Strict(BaseModel):
@@ -29,7 +29,10 @@ class Strict(BaseModel):
 
 
 def is_head(parameter: str) -> bool:
-    """Whether a parameter, by its name, belongs to a head. All others compute the features."""
+    """Return True if a parameter, by its name, belongs to a head.
+
+    All others compute the features.
+    """
     return parameter.startswith(("head.", "heads."))
 
 
@@ -72,20 +75,21 @@ class OptimizerRecipe(Strict):
     olor: OlorRecipe | None = None
 
     def rate_of(self, parameter: str) -> float:
-        """The peak rate of a parameter of the network, by its name."""
+        """Return the peak rate of a parameter of the network, by its name."""
         return (self.head_lr or self.lr) if is_head(parameter) else self.lr
 
 
 class HeadRecipe(Strict):
-    """How head rows of new classes start."""
+    """Initialisation of head rows of new classes."""
 
     init: Literal["zero", "default"] = "zero"
 
 
 class RebalanceRecipe(Strict):
-    """After training, the head alone learns from as many images of each class.
+    """After training, train the head alone on equally many images of each class.
 
-    `epochs`: passes, each of as many steps as an epoch of the task. `lr`: the peak rate; null: the head's.
+    `epochs`: passes, each of as many steps as an epoch of the task. `lr`: the peak rate; null: the
+    head's.
     """
 
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
@@ -110,7 +114,8 @@ class MergeRecipe(Strict):
 
 
 class ResourcesRecipe(Strict):
-    """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices (`gpus`).
+    """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices
+    (`gpus`).
 
     `resume`: "same" continues an interrupted job only on the kind of device that it was begun on, since another one
     computes other bits; "any" continues it anywhere, and the manifest names both.
@@ -128,10 +133,11 @@ class Recipe(Strict):
     accepts. `validation` is the share of the training part that is held back to choose the state to deploy,
     after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
     Performance. `features` "cached": where the backbone does not move, its features are computed once.
-    `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
+    `data_report`: response to doubts about the batch's images: none, warnings, or a rejected job.
+        It
     changes nothing of what is learned. `precision`: the number format of forward passes in training; "auto" is
     float32 on a CPU and bfloat16 on CUDA. `deterministic`: on CUDA, only kernels that give the same bits each time.
-    `balanced_batches`: every class of the task has its share of every batch, and remembered images are kept and drawn
+    `balanced_batches`: every class of the task has its share of every batch, and replayed images are stored and drawn
     evenly over classes. `resources`: where the job may run. `shards`: slices of each batch, whose gradients are added
     in their order; a host with several devices computes them side by side, in the same bits as one.
     """
@@ -161,5 +167,6 @@ class Recipe(Strict):
 
     @property
     def order(self) -> Literal["shuffled", "stratified"]:
-        """How images make batches: stratified where batches are to be balanced, else as `sampler` says."""
+        """Order of images in batches: stratified if batches are to be balanced, else as `sampler`
+        says."""
         return "stratified" if self.balanced_batches else self.sampler

@@ -1,4 +1,4 @@
-"""How long a task is learned: its stages, and the epochs and optimizer steps of each."""
+"""Training schedule of a task: its stages, and the epochs and optimizer steps of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from core.learn.sampler import batches_per_epoch
 class Schedule:
     """Stages in their order, those that train the backbone first.
 
-    `epochs`: of each stage; `per_epoch`: optimizer steps; `training`: how many stages train the backbone.
+    Attributes:
+        epochs: number of epochs of each stage.
+        per_epoch: optimizer steps per epoch.
+        training: number of stages that train the backbone.
     """
 
     stages: Sequence[Stage]
@@ -26,7 +29,8 @@ class Schedule:
 
     @classmethod
     def of(cls, ctx: Context, method: Method) -> Schedule:
-        """What recipe and method ask for; `ctx.num_images` counts the training part already."""
+        """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
+        part."""
         recipe, training = ctx.recipe, method.stages(ctx)
         stages = [*training, *rebalance.stages(ctx)]
         return cls(
@@ -38,20 +42,24 @@ class Schedule:
 
     @property
     def total_epochs(self) -> int:
-        """Of all stages."""
+        """Number of epochs of all stages."""
         return sum(self.epochs)
 
     @property
     def total_steps(self) -> int:
-        """Of all stages."""
+        """Number of optimizer steps of all stages."""
         return self.per_epoch * self.total_epochs
 
     def steps_before(self, stage: int) -> int:
-        """Of the stages before this one."""
+        """Return the number of optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
     def training_steps(self, depth: int) -> list[StageSteps]:
-        """Of each stage that trains the backbone. depth: the recipe's, where a stage names none."""
+        """Return depth and steps of each stage that trains the backbone.
+
+        Args:
+            depth: the recipe's depth, for stages that name none.
+        """
         return [
             StageSteps(stage.depth or depth, self.per_epoch * epochs)
             for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)

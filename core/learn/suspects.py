@@ -1,11 +1,12 @@
-"""Training images whose label looks wrong, by confident learning on features of a network that was not trained on them.
+"""Suspicious labels of training images, by confident learning with a network not trained on them.
 
-Each image is judged by a linear discriminant that was made without it (five folds, `core.learn.baselines`) and
-without its near duplicates under the same label, which may be as wrong. Its scores are divided by the temperature
-that makes them probabilities. As in confident learning (Northcutt et al. 2021, arXiv 1911.00068) a label is doubted by
-its probability out of sample; not by a threshold for each class, but by how many times more probable another class is:
-the more classes there are to be confused with, the more is asked for. On features that tell classes apart worse, that
-finds fewer wrong labels but accuses fewer right ones (docs/design/data-report.md).
+Each image is judged by a linear discriminant fitted without it (five folds, `core.learn.baselines`)
+and without its near duplicates under the same label, which may be equally wrong. Its scores are
+divided by the temperature that makes them probabilities. As in confident learning (Northcutt et al.
+2021, arXiv 1911.00068) a label is doubted by its out-of-sample probability. The criterion is no
+threshold per class, but how many times more probable another class is: the more classes there are,
+the higher it is. On features that separate classes less well, that finds fewer wrong labels but
+accuses fewer right ones (docs/design/data-report.md).
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ from core.learn.baselines import FOLDS, first_of_each, folds, sums_of, without
 from core.learn.calibration.temperature import fit_temperature
 
 FEWEST_OF_A_CLASS = 5
-"""Images of a class, near duplicates as one, below which it is not judged: each fold needs one."""
+"""Fewest images of a class, near duplicates as one, for it to be judged: each fold needs one."""
 RATIO, RATIO_OF_A_CLASS = 30.0, 3.0
-"""Times that another class must be more probable: the former, or the latter for each class of the batch."""
+"""Factor by which another class must be more probable: the larger of the first, and the second
+times the number of classes."""
 WIDEST = 512
-"""Features; of more, as many random combinations are taken: a covariance has their square."""
+"""Most features that are used as they are; more are reduced to random combinations."""
 _TEMPERED = 1024
 """Images that the temperature is chosen on, evenly spaced."""
 
 
 class Suspects(NamedTuple):
-    """rows: int64 [k] of the images, the most suspicious first; suggested: int64 [k], classes; scores:
-    float64 [k], how many times more probable the suggested class is; examined: images that were judged."""
+    """Suspicious images of a batch.
+
+    Attributes:
+        rows: int64 [k] of the images, the most suspicious first.
+        suggested: int64 [k], classes.
+        scores: float64 [k], how many times more probable the suggested class is.
+        examined: number of images that were judged.
+    """
 
     rows: Tensor
     suggested: Tensor
@@ -42,7 +50,7 @@ class Suspects(NamedTuple):
 def suspects(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
 ) -> Suspects:
-    """The images of a batch whose label looks wrong.
+    """Find the images of a batch whose labels look wrong.
 
     Args:
         features: float [n, D], finite.
@@ -58,18 +66,23 @@ def suspects(
         return Suspects(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
     log = probabilities(narrowed(features[judged], generator), label, alike).log()
-    own = log.gather(1, label[:, None]).squeeze(1)
+    own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
-    least = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
-    found = ((best - own) > least).nonzero().squeeze(1)
-    found = found[(best - own)[found].argsort(descending=True, stable=True)]
-    return Suspects(judged[found], number[suggested[found]], (best - own)[found].exp(), len(judged))
+    threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
+    suspect_rows = ((best - own_log) > threshold).nonzero().squeeze(1)
+    suspect_rows = suspect_rows[(best - own_log)[suspect_rows].argsort(descending=True, stable=True)]
+    return Suspects(
+        judged[suspect_rows],
+        number[suggested[suspect_rows]],
+        (best - own_log)[suspect_rows].exp(),
+        len(judged),
+    )
 
 
 def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-    """Out of sample, float64 [n, C]: of labels 0 to C − 1, each of which has two images or more; none is 0.
+    """Return out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
-    groups: as of `suspects`.
+    Each label needs two images or more. `groups` is as in `suspects`.
     """
     h, classes = features.double(), int(labels.max()) + 1
     fold = folds(labels, groups)
@@ -79,12 +92,15 @@ def probabilities(features: Tensor, labels: Tensor, groups: Tensor | None = None
         out = fold == one
         made_of = without(whole, sums_of(h[out], labels[out], classes, wide=False))
         scores[out] = discriminant.discriminant(made_of)(h[out])
-    some = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
-    return (scores / fit_temperature(scores[some], labels[some])).softmax(1).clamp(min=1e-12)
+    tempered_rows = torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
+    return (
+        (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows])).softmax(1).clamp(min=1e-12)
+    )
 
 
 def narrowed(features: Tensor, generator: torch.Generator) -> Tensor:
-    """The features, or as many random combinations of them as are looked at (Johnson & Lindenstrauss 1984)."""
+    """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
+    1984)."""
     width = features.shape[1]
     if width <= WIDEST:
         return features

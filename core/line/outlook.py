@@ -1,5 +1,4 @@
-"""What a batch that is submitted now will meet: tasks that its version will lack, a line that waits, a pinned
-production."""
+"""Outlook of a batch that is submitted now: tasks its version will lack, and reasons to wait."""
 
 from dataclasses import dataclass
 
@@ -15,33 +14,45 @@ from core.line.standing import open_tasks
 
 @dataclass(frozen=True)
 class Outlook:
-    """missing: a sentence for each task that the version will lack; others: why the batch waits, where
-    production is."""
+    """Warnings about a batch that is submitted now.
+
+    Attributes:
+        missing: a sentence for each task that its version will lack.
+        others: reasons why the batch waits, and a note on a pinned production.
+    """
 
     missing: list[str]
     others: list[str]
 
 
 def outlook(session: Session, model: Model, head: Version | None) -> Outlook:
-    """For the next task of a model. head: what it starts from; None while the model waits for its base."""
+    """Return the outlook of a model's next task.
+
+    Args:
+        head: version that the task starts from; None while the model waits for its base.
+    """
     tasks = [] if head is None else taught(head.manifest)
     query = select(Task).where(Task.model_id == model.id, or_(Task.standing.in_(PASSED_OVER), Task.stops))
-    found = session.scalars(query.order_by(Task.number)).all()
-    passed_over = [task for task in found if task.standing in PASSED_OVER]
+    open_or_lacking = session.scalars(query.order_by(Task.number)).all()
+    passed_over = [task for task in open_or_lacking if task.standing in PASSED_OVER]
     lacked = lacked_of(session, model, passed_over, tasks)
     missing = [words.missing(model, task, standing) for task, standing in lacked]
-    others = _of_base(session, model) if head is None else []
-    stop = next((task for task in found if task.stops), None)
+    notes = _of_base(session, model) if head is None else []
+    stop = next((task for task in open_or_lacking if task.stops), None)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)
-        others.append(words.waits(stop, line.held_version(session, stop), again))
+        notes.append(words.waits(stop, line.held_version(session, stop), again))
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, line.PRODUCTION)).version
-        others.append(words.pinned(model, production))
-    return Outlook(missing, others)
+        notes.append(words.pinned(model, production))
+    return Outlook(missing, notes)
 
 
 def _of_base(session: Session, model: Model) -> list[str]:
-    """That the task waits for the base; nothing where that cannot come, which the answer about its job says."""
+    """Return the sentence that the task waits for the base; none if the job that fetches it has
+    ended.
+
+    A job that waits for a base that cannot be fetched says so in its own response.
+    """
     job = None if model.base_job is None else session.get(Job, model.base_job)
     return [] if job is None or State(job.state) in TERMINAL else [words.waits_for_base(job.id)]

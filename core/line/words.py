@@ -1,4 +1,4 @@
-"""The line in sentences that a person reads: why a version is held, what one lacks, what to send."""
+"""Sentences about a lineage: why a version is held, which tasks one lacks, what to send."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -10,25 +10,27 @@ from core.protocol.gate import GateCheck, Verdict
 from core.steps import Step
 
 _SHOWN = 5
-"""Classes named in a sentence."""
+"""Most classes that a sentence names."""
 SETTLED_BY = "The model's `attention` has the requests that settle it."
 
 
 def date(at: float) -> str:
-    """A day, such as 2026-11-29."""
+    """Return a day, such as 2026-11-29."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def listed(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and 7 more`; `last`: and, or."""
-    shown = list(words[:most])
+    """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
+    shown_words = list(words[:most])
     if len(words) > most:
-        shown.append(f"{len(words) - most} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
+        shown_words.append(f"{len(words) - most} more")
+    return (
+        shown_words[0] if len(shown_words) == 1 else f"{', '.join(shown_words[:-1])} {last} {shown_words[-1]}"
+    )
 
 
 def called(task: Task) -> str:
-    """`task 2 (“week-32”, classes coat and hat)`."""
+    """Return `task 2 (“week-32”, classes coat and hat)`."""
     name = f"“{task.name}”, " if task.name else ""
     several = "es" * (len(task.classes) > 1)
     classes = f"class{several} {listed(sorted(task.classes))}" if task.classes else "no classes"
@@ -36,13 +38,13 @@ def called(task: Task) -> str:
 
 
 def can_relearn(task: Task) -> bool:
-    """Whether a task's training part, or its archive, is there to be learned again."""
+    """Return True if a task can be learned again from its training part or its archive."""
     decoded = task.train_sha256 is not None and task.train_deleted_at is None
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
 
 
 def until(model: Model, task: Task) -> str:
-    """How long a task can be learned again; what is said of one that cannot."""
+    """Return a clause about the retention of a task's training images, or about their deletion."""
     if task.data_deleted_at is not None:
         return f"its images were deleted on {date(task.data_deleted_at)}"
     if task.train_deleted_at is not None:
@@ -53,13 +55,14 @@ def until(model: Model, task: Task) -> str:
 
 
 def kept_until(model: Model, task: Task) -> float | None:
-    """When a task's training part goes (seconds since 1970); None: it is gone, or nothing is decided."""
+    """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
+    scheduled."""
     undecided = model.keep_training_data or task.stops or not can_relearn(task)
     return None if undecided else task.train_until
 
 
 def relearn(model: Model, task: Task) -> str:
-    """What brings a task back that the line lacks."""
+    """Return a sentence with the requests that settle a task the lineage lacks."""
     discard = _ask(model, task.number, "discard")
     if can_relearn(task):
         again = _ask(model, task.number, "relearn")
@@ -75,7 +78,7 @@ def _ask(model: Model, task: int, verb: str) -> Step:
 
 
 def demanded(model: Model) -> str:
-    """What the gate says of a version that lacks a task which was rolled back."""
+    """Return the gate's rule for a version that lacks a task which was rolled back, as a clause."""
     if model.allow_lost_classes:
         return "the model allows versions without it (`allow_lost_classes`)"
     if model.scenario == "data":
@@ -84,23 +87,23 @@ def demanded(model: Model) -> str:
 
 
 def missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
-    """That a version lacks a task, why, and what to do."""
+    """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
-    said = f"{subject} {does} {called(task)}"
+    sentence = f"{subject} {does} {called(task)}"
     if standing in (Standing.QUEUED, Standing.RUNNING):
-        return f"{said}, which is being learned again."
+        return f"{sentence}, which is being learned again."
     if standing is Standing.SKIPPED:
-        return f"{said}, which was skipped. {relearn(model, task)}"
-    return f"{said}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
+        return f"{sentence}, which was skipped. {relearn(model, task)}"
+    return f"{sentence}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
 
 
 def lost_by_move(model: Model, task: Task, version: int) -> str:
-    """What a move of production has cost."""
+    """Return a sentence about a task that production lacks after a move to an earlier version."""
     return f"Version {version} was not taught {called(task)}. {relearn(model, task)}"
 
 
 def one_class(version: Version) -> str:
-    """Why a first version is not promoted, and what to send."""
+    """Return why a first version is not promoted, and what to send."""
     return (
         f"Version {version.number} knows one class, so it calls every image by it. It is published and not in "
         "production. Send a batch with another class: the next version is judged and promoted as usual."
@@ -108,12 +111,12 @@ def one_class(version: Version) -> str:
 
 
 def passes_now(version: int) -> str:
-    """That a held version was judged again."""
+    """Return a sentence saying that a held version was judged again."""
     return f"Version {version} was held, passes its gate now and is published."
 
 
 def held(version: int, gate: Verdict) -> str:
-    """`Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
+    """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
     reasons = [_reason(check) for check in gate["checks"] if not check["passed"]]
     return f"Version {version} is held by its gate: {'; '.join(reasons)}."
 
@@ -148,10 +151,10 @@ def _reason(check: GateCheck) -> str:
 
 
 def stopped(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
-    """What a held version means for the line, and what settles it.
+    """Return a sentence saying that later batches wait for a held version, and what settles it.
 
     Args:
-        learned: those of the tasks which the version lacks that the line head has been taught since.
+        learned: tasks that the version lacks and the head has learned since.
     """
     again = (
         f"learns {called(task)} again, discards the task" if can_relearn(task) else f"discards {called(task)}"
@@ -163,20 +166,23 @@ def stopped(model: Model, task: Task, version: Version, learned: Collection[int]
 
 
 def lost_tasks(gate: Verdict) -> list[int]:
-    """The tasks that a version was held for lacking."""
+    """Return the tasks that a version was held for lacking."""
     return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
 
 
 def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
-    """What lets a held version pass that lacks tasks: to learn its own task again would not bring them back."""
-    lost = lost_tasks(version.gate)
-    if not lost or model.allow_lost_classes:
+    """Return the requests that let a held version pass which lacks tasks; empty if it lacks none.
+
+    Learning its own task again would not bring the lacking tasks back.
+    """
+    lacking = lost_tasks(version.gate)
+    if not lacking or model.allow_lost_classes:
         return ""
-    numbers = [number for number in lost if number not in learned]
+    numbers = [number for number in lacking if number not in learned]
     if not numbers:
-        tasks = listed([str(number) for number in lost], 20)
+        tasks = listed([str(number) for number in lacking], 20)
         return (
-            f" Task{'s' * (len(lost) > 1)} {tasks} {'were' if len(lost) > 1 else 'was'} learned again since: "
+            f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} learned again since: "
             f"learn task {version.task_number} again, and the new version knows all of them."
         )
     tasks = listed([str(number) for number in numbers], 20)
@@ -188,7 +194,10 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
 
 
 def waits(task: Task, version: Version | None, again: bool) -> str:
-    """Why a batch waits. `version`: the held one; `again`: whether the task is being learned again."""
+    """Return why a batch waits.
+
+    `version`: the held one; `again`: its task is being learned again.
+    """
     settled_by = "It is being learned again." if again else SETTLED_BY
     if version is None:
         why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
@@ -197,21 +206,22 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
 
 
 def waits_for_base(job_id: str) -> str:
-    """Why a batch waits whose model has no version 0 yet. job_id: the job that brings the weights."""
+    """Return why a batch waits whose model has no version 0 yet. job_id: the job that fetches the
+    weights."""
     return f"This batch waits for the weights of its model's base, which job {job_id} brings."
 
 
 def fetch_again(job_id: str) -> str:
-    """What to do once the weights can be had: a clause."""
+    """Return the request that fetches the weights again, as a clause."""
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
 def lacks_base(job_id: str, error: JobError | None) -> str:
-    """Why a batch waits on, and what to do.
+    """Return why a batch keeps waiting for its model's base, and what to do.
 
     Args:
-        job_id: the job that should have brought the weights.
-        error: why it failed; None: it was cancelled.
+        job_id: the job that should have fetched the weights.
+        error: reason why it failed; None: it was cancelled.
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
     again = fetch_again(job_id)
@@ -224,14 +234,17 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
 
 
 def went_on(model: Model, task: Task, known: bool) -> str:
-    """What a held version means where the line does not stop for it. `known`: the line head was taught the task."""
+    """Return how the lineage continues past a held version.
+
+    `known`: its head was taught the task.
+    """
     if known:
         return f"The line goes on from version {model.head}, which knows {called(task)}."
     return f"The line goes on without {called(task)}. {relearn(model, task)}"
 
 
 def pinned(model: Model, production: int) -> str:
-    """What a model says whose production does not follow."""
+    """Return a sentence about a production that is pinned, and the request that unpins it."""
     moves = f"moves it to version {model.head}, the newest, and " if model.head != production else ""
     return (
         f"Production stays on version {production}, where a person put it: later versions are published and not "
@@ -240,11 +253,11 @@ def pinned(model: Model, production: int) -> str:
 
 
 def became(version: Version, model: Model) -> str:
-    """That a version which was held is published after all."""
+    """Return a sentence saying that a version which was held is now published."""
     where = "it is in production" if model.production_follows else "production does not follow it"
     return f"Version {version.number} is published now, and {where}."
 
 
 def overruled(version: Version, reason: str) -> str:
-    """That a person put a held version in production."""
+    """Return a sentence saying that a person put a held version in production."""
     return f"A person put version {version.number} in production against its gate: “{reason}”."

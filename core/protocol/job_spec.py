@@ -1,4 +1,4 @@
-"""What the worker asks of a job process: `spec.json`. It names local files only."""
+"""Specification for a job process, `spec.json`. It names local files only."""
 
 from pathlib import Path
 
@@ -12,15 +12,20 @@ from core.protocol.recipe import Recipe
 
 
 class _Strict(Document):
-    """Worker and job process are of one code version: a field that has no name here is a mistake."""
+    """Base that refuses unknown fields: worker and job process always run the same code version."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class EarlierTask(_Strict):
-    """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it
-    is kept; `answers`: what the parent answers there, and `features` by its backbone, if they are stored;
-    `traces`: hashes of its images, if it keeps them."""
+    """A task that the parent was taught: its classes in the order of its dataset's numbers.
+
+    Attributes:
+        held_out: its held-out part, if it is retained.
+        answers: the parent's predictions on it, if they are stored.
+        features: its features by the parent's backbone, if they are stored.
+        traces: hashes of its images, if they are stored.
+    """
 
     number: int
     classes: list[str]
@@ -31,7 +36,8 @@ class EarlierTask(_Strict):
 
 
 class SpecTask(EarlierTask):
-    """The task to learn; `train` is its training part, `paths` a JSON list of its images' paths in their archive."""
+    """The task to learn; `train` is its training part, `paths` a JSON list of image paths in its
+    archive."""
 
     train: Path
     paths: Path | None = None
@@ -46,7 +52,7 @@ class LocalPart(_Strict):
 
 
 class SpecVersion(_Strict):
-    """A version to start from: `deleted` are the types of its parts that were deleted by request."""
+    """A version to start from; `deleted`: types of its parts that were deleted by request."""
 
     version: int
     manifest: Manifest
@@ -57,14 +63,21 @@ class SpecVersion(_Strict):
 class JobSpec(_Strict):
     """Learn `task` on top of `parent`; `base` is version 0 of the model.
 
-    normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
-    history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
-    held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
-    data: what the batch's images have shown so far; settled: what of it a person has accepted. out: folder for
-    results. sure_from: the probability from which on the parent's answers are sure; null: its model promises nothing,
-    or it keeps no promise.
-    device: auto, cpu, cuda or cuda:N. ranks: devices that may share a recipe's slices; 0: all that the job can see.
-    gpu_memory_share: of the GPU's memory that the job may take, in (0, 1].
+    Attributes:
+        normalise: that of the base; null leaves it to the parent's manifest.
+        classes: those of the model, in the data scenario.
+        history: earlier tasks, on which the result is measured.
+        erased_tasks: tasks whose images are removed from every replay buffer.
+        held_out_stays: whether held-out images are retained after their version.
+        snapshot: folder of the snapshot to resume from.
+        data: findings about the batch's images so far.
+        settled: those that a person has accepted.
+        out: folder for results.
+        sure_from: probability from which the parent's predictions are sure; null: its model
+            promises nothing, or it keeps no promise.
+        device: auto, cpu, cuda or cuda:N.
+        ranks: devices that may share a recipe's slices; 0: all visible ones.
+        gpu_memory_share: share of the GPU's memory that the job may use, in (0, 1].
     """
 
     architecture: Architecture

@@ -1,14 +1,21 @@
-"""How far a job is, as its row says and polling reads it."""
+"""Progress of a job, as its row stores it and polling reads it."""
 
 from core.protocol.document import Document, Number
 
 
 class Progress(Document):
-    """Of the phase under way; `at`: when it was written, in the database's clock; eta_s: seconds left of the phase.
+    """Progress of the phase under way and of the whole job. Older rows lack the latter.
 
-    Of the whole job: `done`: the share of it, 0 to 1; `left_s`: seconds that it still takes; `costs`: seconds of each
-    phase so far; `expected`: those to expect of each, in order, and `is_measured` whether an earlier job took them;
-    `heard_at`: until when `costs` counts; `fence`: of the claim under which it was written. Older rows have none.
+    Attributes:
+        at: when it was written, by the database's clock.
+        eta_s: seconds left of the phase.
+        done: share of the whole job, 0 to 1.
+        left_s: seconds that the whole job is expected to take from then on.
+        costs: seconds spent in each phase so far.
+        expected: expected seconds of each phase, in order.
+        is_measured: whether an earlier job took these seconds.
+        heard_at: time up to which `costs` counts.
+        fence: fence of the claim under which it was written.
     """
 
     phase: str | None = None

@@ -1,5 +1,7 @@
-"""A resolved recipe as data. What its values may be is checked by `core.recipe` and, in the job, by
-`core.learn.recipe`."""
+"""A resolved recipe as data.
+
+`core.recipe` and, in the job, `core.learn.recipe` check its values.
+"""
 
 from pydantic import JsonValue
 
@@ -7,7 +9,7 @@ from core.protocol.document import Document, Number
 
 
 class MethodRecipe(Document):
-    """A method by its name; its hyper-parameters stand beside the name."""
+    """A method by its name, with its hyper-parameters beside it."""
 
     name: str
 
@@ -34,7 +36,7 @@ class OptimizerRecipe(Document):
 
 
 class HeadRecipe(Document):
-    """How rows of new classes start: zero or default."""
+    """Initialisation of rows for new classes: zero or default."""
 
     init: str
 
@@ -62,7 +64,7 @@ class ResourcesRecipe(Document):
 
 
 class Recipe(Document):
-    """How a task is learned. A recipe of before lacks what was not there yet; `resolve` completes it."""
+    """Recipe of a task. An older recipe may lack newer fields; `resolve` completes it."""
 
     anytime: bool = False
     augment: str | None = None

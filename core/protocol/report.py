@@ -1,4 +1,4 @@
-"""What is said of a batch: by names and sizes at the submit, by its images once a job has decoded it."""
+"""Report of a batch: by names and sizes at the submit, by its images once a job has decoded it."""
 
 from typing import Literal, NotRequired, Required
 
@@ -8,25 +8,31 @@ from core.protocol.answers.recipe import RecipeOut
 from core.protocol.data_report import DataReport, FindingKind
 
 Checked = Literal["names and sizes", "images"]
-"""What a report rests on: the archive's directory, or every image."""
+"""Basis of a report: the archive's directory, or every image."""
 ConflictsPolicy = Literal["reject", "keep"]
-"""reject: a batch with an image whose pixels have another label too, in it or in a batch that the model was taught, is
-rejected. keep: it is learned as it is."""
+"""Treatment of images with the same pixels under two labels.
+
+reject: a batch is rejected if one of its images has another label in it or in a batch that the
+model was taught. keep: it is learned as it is.
+"""
 DuplicatesPolicy = Literal["keep", "drop"]
-"""keep: every image counts. drop: of equal images of one class, the first in the archive's order counts, in the
-training part and in the archive's own test part each. An image that is in both parts stays in both and is warned
-about; equal images of different classes all stay, and are conflicts."""
+"""Treatment of equal images of one class.
+
+keep: every image counts. drop: the first in the archive's order counts, in the training part and in
+the archive's own test part each. An image in both parts stays in both with a warning; equal images
+of different classes all stay, and are conflicts.
+"""
 
 
 class FileReason(TypedDict):
-    """A file of the archive, and why it was left out."""
+    """A file of the archive, and the reason why it was left out."""
 
     path: str
     reason: str
 
 
 class EntryReason(TypedDict):
-    """An entry of a label table that was left out: file and line, and why."""
+    """An entry of a label table that was left out: file and line, and the reason."""
 
     where: str
     reason: str
@@ -40,9 +46,10 @@ class Duplicate(TypedDict):
 
 
 class Conflict(TypedDict):
-    """The same image under two classes: two paths and their labels, in the same order; the second is of the batch.
+    """The same image under two classes: two paths and their labels, in the same order.
 
-    `task`: the earlier task that the first is of. `picture`: the second as a small JPEG, a data URL; of the first ten.
+    The second path is of the batch. `task`: the earlier task of the first. `picture`: the second as
+    a small JPEG, a data URL; of the first ten.
     """
 
     paths: list[str]
@@ -52,14 +59,14 @@ class Conflict(TypedDict):
 
 
 class LookAlike(TypedDict):
-    """A new class, and the one that it looks like: known to the model, or in the same batch."""
+    """A new class and the one that it resembles: known to the model, or in the same batch."""
 
     label: str
     like: str
 
 
 class ClassNames(TypedDict):
-    """The batch's classes beside those that the model has (task scenario: beside each other)."""
+    """Classes of the batch compared with those of the model (task scenario: with each other)."""
 
     new: list[str]
     known: list[str]
@@ -67,28 +74,33 @@ class ClassNames(TypedDict):
 
 
 class EqualBytes(TypedDict):
-    """Images with the same bytes: how many repeat an earlier one, and the first 100."""
+    """Images with the same bytes: number of those that repeat an earlier one, and the first 100."""
 
     duplicates: int
     duplicate_paths: list[Duplicate]
 
 
 class StoredReading(TypedDict, total=False):
-    """Way to read a batch, so that its job reads it as the submit did: options of the request, and the labels known to
-    the model that decided between two readings."""
+    """Way to read a batch, stored so that its job reads it as the submit did.
+
+    It has the options of the request, and the labels known to the model that decided between two
+    readings.
+    """
 
     options: dict[str, str]
     known: list[str]
 
 
 class BatchReport(TypedDict, total=False):
-    """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
+    """Findings in a batch: after the submit by names and sizes, after decoding by its images.
 
-    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are whole. Tasks older than a
-    field have none. `conflicts`: equal pixels under two classes; `near_conflicts`: nearly equal ones, which hold
-    nothing; `conflicts_not_compared`: learned tasks that keep no digests of pixels. `settled`: findings of `data` that
-    held the batch until a person learned it as it is; they hold it no more. `reading`: how the files became
-    classes; `bad_entries`: of a label table, left out. `small`: images whose longer side has fewer than 48 pixels.
+    Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are
+    complete. Older tasks lack newer fields. `conflicts`: equal pixels under two classes;
+    `near_conflicts`: nearly equal ones, which do not hold a batch; `conflicts_not_compared`:
+    learned tasks without stored digests of pixels. `settled`: findings of `data` that held the
+    batch until a person learned it as it is; they hold it no longer. `reading`: how the files
+    became classes; `bad_entries`: entries of a label table that were left out. `small`: images
+    whose longer side has fewer than 48 pixels.
     """
 
     checked: Checked
@@ -117,9 +129,9 @@ class BatchReport(TypedDict, total=False):
 
 
 class Repeats(TypedDict):
-    """The task that a batch repeats: it is queued, running, learned or held, and a submit answers with it.
+    """The task that a batch repeats: queued, running, learned or held; a submit responds with it.
 
-    `version`: that it made; null: none yet.
+    `version`: the version it made; null: none yet.
     """
 
     task: int
@@ -128,11 +140,11 @@ class Repeats(TypedDict):
 
 
 class BatchFound(TypedDict):
-    """The result of a batch's check; `recipe` and refusals are those that a submit would give, and so are `warnings`,
-    to which those of new classes with few images are added.
+    """The result of a batch's check; `recipe`, refusals and `warnings` are those of a submit.
 
-    `expected_s`: seconds that the job is expected to take, by the model's earlier jobs, else of one core by its base;
-    null: nothing was measured. `repeats`: a task that a submit would answer with, instead of learning the batch.
+    `warnings` also covers new classes with few images. `expected_s`: seconds that the job is
+    expected to take, by the model's earlier jobs, else on one core by its base; null: nothing was
+    measured. `repeats`: a task that a submit would return instead of learning the batch.
     """
 
     sha256: str
@@ -153,18 +165,18 @@ class BatchFound(TypedDict):
 
 
 class Report(BatchFound):
-    """What `?validate=only` found in the archive's directory."""
+    """Findings of `?validate=only` in the archive's directory."""
 
     valid: bool
     checked: Literal["names and sizes"]
 
 
 class BatchCheck(BatchFound):
-    """What `?validate=full` found.
+    """Findings of `?validate=full`.
 
-    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked`
-    says what the rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`:
-    of the archive's own part.
+    `valid`: whether a submit would accept the batch; null: the job ended before that was known, and
+    `checked` names the basis of the other fields. `n_train`, `n_held_out`: images that would be
+    learned and held out; `n_test`: images of the archive's own test part.
     """
 
     valid: bool | None
@@ -173,12 +185,13 @@ class BatchCheck(BatchFound):
 
 
 class ExportReport(TypedDict, total=False):
-    """What a job of the kind `export` was asked for, and once it has succeeded what it made.
+    """Request of a job of the kind `export`, and its result once it has succeeded.
 
-    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`:
-    the largest difference of a probability between the graph in ONNX Runtime and the version, over `images`
-    images of noise and `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what
-    it may be; `exporter`: the packages that made it, with their versions.
+    `version`, `format`: of the download; `sha256`, `bytes`: of its file. For ONNX: `opset`;
+    `max_difference`: the largest difference of a probability between the graph in ONNX Runtime and
+    the version, over `images` images of noise and `held_out_images` of its tasks, in batches of the
+    sizes `batches`; `tolerance`: its limit; `exporter`: the packages that made it, with their
+    versions.
     """
 
     version: Required[int]

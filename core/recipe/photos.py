@@ -1,4 +1,4 @@
-"""The models that start from the base for photos although their request does not name it."""
+"""Selection of the base for photos for models whose request does not name one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,14 +17,16 @@ HEAD_ALONE = 1
 
 
 def leaves_base_open(given: NewModel) -> bool:
-    """Return whether a request names neither architecture nor base nor image size, and wants images in colour."""
+    """Return True if a request names no architecture, base or image size, and does not ask for grey
+    images."""
     image: AskedImage = given.get("image") or {}
     named = given.get("architecture") or given.get("base") or image.get("size")
     return not named and image.get("channels") != 1
 
 
 def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
-    """Return the complete recipe that a new model would have on this base; None where its method does not take it."""
+    """Return the complete recipe of a new model on this base; None if its method does not accept
+    it."""
     patch = start.new_recipe(catalogue, stored(given.get("recipe") or {}), imagenet_base.NAME)
     try:
         return resolve(catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE).recipe
@@ -33,6 +35,6 @@ def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
 
 
 def trains_backbone(recipe: RecipeOut) -> bool:
-    """Return whether learning by a complete recipe changes more of the network than its head."""
+    """Return True if a complete recipe trains more of the network than its head."""
     method: Mapping[str, Any] = recipe["method"]
     return recipe.get("depth") != HEAD_ALONE or method.get("adapt") is not None

@@ -1,4 +1,4 @@
-"""What in a model waits for a person, and the requests that settle it."""
+"""Items in a model that wait for a person, and the requests that settle them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ from core.requests.times import rfc3339
 
 S = Standing
 MOST = 50
-"""Entries shown of one model: those that stop its line first, then by number of the task."""
+"""Most items shown of one model: those that stop its lineage first, then by number of the task."""
 MOST_PICTURES = 8
-"""Pictures shown of one held version."""
+"""Most pictures shown of one held version."""
 _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A task that waits for a person, with what is said of it.
+    """A task that waits for a person, with the rows its item is made from.
 
     Attributes:
-        version: its newest one, where it is held.
-        job: its newest one.
-        answering: its newest published version, where it is rolled back.
-        learned: the tasks that the held version lacks and the line head has been taught since.
-        others: tasks of its model that wait for a person too, by number.
-        pictures: images that the held version answers wrong and production right.
+        version: its newest version, if that is held.
+        job: its newest job.
+        answering: its newest published version, if it is rolled back.
+        learned: tasks that the held version lacks and the head has been taught since.
+        others: other tasks of its model that wait for a person, by number.
+        pictures: images that the held version gets wrong and production right.
     """
 
     model: Model
@@ -50,19 +50,19 @@ class Waiting:
 
 
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
-    """Model id → its entries, in a fixed number of queries."""
+    """Return model id → its items, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
-    shown = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
-    found = _tasks(session, list(by_id))
-    if not found:
-        return shown
-    versions, jobs = _versions(session, found), _jobs(session, found)
-    answering, learned = _answering(session, found), _learned_since(session, versions)
+    items = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
+    tasks = _tasks(session, list(by_id))
+    if not tasks:
+        return items
+    versions, jobs = _versions(session, tasks), _jobs(session, tasks)
+    answering, learned = _answering(session, tasks), _learned_since(session, versions)
     pictures = _pictures(session, versions)
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
-    for task in found:
+    for task in tasks:
         waits[task.model_id][task.number] = task
-    for task in found:
+    for task in tasks:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         waiting = Waiting(
             model=model,
@@ -74,8 +74,8 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
             others=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
-        shown.setdefault(model.id, []).append(_entry(waiting))
-    return shown
+        items.setdefault(model.id, []).append(_entry(waiting))
+    return items
 
 
 def _tasks(session: Session, models: list[str]) -> list[Task]:
@@ -101,9 +101,11 @@ def _tasks(session: Session, models: list[str]) -> list[Task]:
 
 
 def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
-    """(model, task) → the newest version of each task that is held."""
-    held = [task.id for task in tasks if task.standing == S.HELD]
-    query = select(Version).join(Task, _of_task()).where(Task.id.in_(held)).options(defer(Version.manifest))
+    """Return (model, task) → the newest version of each task that is held."""
+    held_ids = [task.id for task in tasks if task.standing == S.HELD]
+    query = (
+        select(Version).join(Task, _of_task()).where(Task.id.in_(held_ids)).options(defer(Version.manifest))
+    )
     newest: dict[tuple[str, int], Version] = {}
     for version in session.scalars(query.order_by(Version.number)):
         newest[version.model_id, version.task_number or 0] = version
@@ -111,13 +113,16 @@ def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], 
 
 
 def _jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
-    """Task id → its newest job."""
+    """Return task id → its newest job."""
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
 def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
-    """(model, task) → the newest published version of each task that is rolled back: production can go back to it."""
+    """Return (model, task) → the newest published version of each rolled-back task.
+
+    Production can go back to that version.
+    """
     back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
     newest = (
         select(func.max(Version.number)).where(_of_task(), Version.status == "published").scalar_subquery()
@@ -129,22 +134,28 @@ def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int],
 def _learned_since(
     session: Session, held: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
-    """(model, task) → of the tasks that its held version lacks, those that the line head has been taught since."""
-    lost = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
-    numbers = set().union(*lost.values()) if lost else set()
+    """Return (model, task) → tasks that its held version lacks and the head has been taught
+    since."""
+    lost_by_task = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
+    numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
-        Task.model_id.in_({model for model, _ in lost}), Task.number.in_(numbers), Task.standing == S.LEARNED
+        Task.model_id.in_({model for model, _ in lost_by_task}),
+        Task.number.in_(numbers),
+        Task.standing == S.LEARNED,
     )
     learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
-    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost.items()}
+    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost_by_task.items()}
 
 
 def _pictures(
     session: Session, held: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
-    """(model, task) → a few pictures of the checks that its held version failed, whose images are still kept."""
-    shown = {key: _few_pictures(version.gate) for key, version in held.items()}
-    named = {(key[0], picture["task"]) for key, pictures in shown.items() for picture in pictures}
+    """Return (model, task) → a few pictures of the failed checks of its held version.
+
+    Only images that are still retained are used.
+    """
+    chosen = {key: _few_pictures(version.gate) for key, version in held.items()}
+    named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
     query = select(Task.model_id, Task.number).where(
@@ -153,18 +164,19 @@ def _pictures(
         Task.held_out_deleted_at.is_(None),
         Task.data_deleted_at.is_(None),
     )
-    kept = {(model, number) for model, number in session.execute(query)}
+    retained_tasks = {(model, number) for model, number in session.execute(query)}
     return {
-        key: [picture for picture in pictures if (key[0], picture["task"]) in kept]
-        for key, pictures in shown.items()
+        key: [picture for picture in pictures if (key[0], picture["task"]) in retained_tasks]
+        for key, pictures in chosen.items()
     }
 
 
 def _few_pictures(gate: Verdict) -> list[CheckPicture]:
-    """The pictures of all checks, each image once: the first of each check, then the second, and so on."""
+    """Return the pictures of all checks, each image once: the first of each check, then the second
+    …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
-    turns = [of[turn] for turn in range(MOST_PICTURES) for of in by_check if turn < len(of)]
-    once = {(picture["task"], picture["index"]): picture for picture in reversed(turns)}
+    in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
     return list(reversed(once.values()))[:MOST_PICTURES]
 
 
@@ -194,7 +206,7 @@ def _entry(waiting: Waiting) -> AttentionOut:
 
 
 def _base(model: Model, job: Job) -> AttentionOut:
-    """The weights that the model begins with could not be brought."""
+    """Return the item for a model whose base weights could not be fetched."""
     ended = "failed" if job.state == State.FAILED else "was cancelled"
     why = "" if job.error is None else f"{_why(job)} "
     return {

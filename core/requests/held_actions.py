@@ -1,7 +1,8 @@
-"""The requests that settle a held version, that which lets the batch be learned without the loss first.
+"""Requests that settle a held version, first the one that learns the batch without the loss.
 
-What mends a version depends on the checks that it failed. Learned again in the same way it fails them again, unless the
-line has moved; by another recipe it may pass. To put it in production all the same mends nothing, and comes last.
+Which request repairs a version depends on the checks that it failed. Learned again in the same way
+it fails them again, unless the lineage has moved; by another recipe it may pass. To put it in
+production anyway repairs nothing, and comes last.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,33 +15,34 @@ from core.protocol.patch import RecipePatch
 from core.steps import LEFT_OPEN
 
 PLAIN = ("finetune", "ewc", "l2-sp", "lwf", "mas", "si")
-"""Methods that keep no images and leave the network as it is: another of them can go on from their versions."""
+"""Methods that retain no images and leave the network unchanged, so that another one can
+continue."""
 WITH_IMAGES = ("er", "er-ace", "der", "der++", "gem", "a-gem")
-"""Methods that learn from kept images too."""
+"""Methods that also learn from retained images."""
 GENTLE: RecipePatch = {"method": {"name": "lwf"}, "depth": 1}
-"""Learn the head alone, held to what the version before answers."""
+"""Recipe that trains the head alone, held close to the previous version's predictions."""
 SLOW: RecipePatch = {"method": {"name": "slca"}}
-"""Learn the backbone slowly, and align the head with what is known of earlier classes; not in the task scenario."""
+"""Recipe that trains the backbone slowly and aligns the head; not in the task scenario."""
 MORE = 5
-"""Times as many epochs for a version that learned too little."""
+"""Factor on the epochs for a version that learned too little."""
 _MOST_EPOCHS = 10_000
 _WEAK = {"min_new_task", "min_acc", "learned_nothing", "min_coverage"}
-"""Checks of a version that learned too little; the others are of one that lost something."""
+"""Checks failed by a version that learned too little; the others show that it lost something."""
 _OF_DATA = {"data_report", "resources", "seed"}
-"""What a recipe says that cannot be why a version forgot."""
+"""Fields of a recipe that cannot be the reason why a version forgot."""
 
 
 def list_held_actions(
     model: Model, task: Task, version: Version, job: Job, learned: Collection[int], others: Mapping[int, Task]
 ) -> list[ActionOut]:
-    """Return all requests that settle a held version, the one that mends it first.
+    """Return all requests that settle a held version, first the one that repairs it.
 
     Args:
-        job: the newest one of the task.
-        learned: those of the tasks which the version lacks that the line head has been taught since.
-        others: tasks of the model that wait for a person, by number.
+        job: the newest job of the task.
+        learned: tasks that the version lacks and the head has been taught since.
+        others: other tasks of the model that wait for a person, by number.
     """
-    rest = [
+    other_actions = [
         make_discard(model, task),
         make_action(
             f"Go on without task {task.number}", task_path(model, task, "continue"), {"reason": LEFT_OPEN}
@@ -54,9 +56,9 @@ def list_held_actions(
     ]
     mended = _mend(model, task, version, job, learned, others)
     if not words.can_relearn(task):
-        return [*mended, *rest]
+        return [*mended, *other_actions]
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
-    return [*mended, *([] if is_again else [make_retry(task, job)]), *rest]
+    return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
 
 
 def _mend(
@@ -80,7 +82,8 @@ def _mend(
         return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
-    if method not in (*PLAIN, *WITH_IMAGES) or epochs is None or depth is None:  # or from before a field
+    # an older recipe may lack these fields
+    if method not in (*PLAIN, *WITH_IMAGES) or epochs is None or depth is None:
         return []
     if failed <= _WEAK:
         patch: RecipePatch = {"epochs": min(MORE * epochs, _MOST_EPOCHS)}

@@ -1,4 +1,5 @@
-"""A job in the contract's shape, with what its answer says beside its row: what came of it, and what it waits for."""
+"""A job in the JSON form of the API, with the facts beside its row: its outcome, and its reason to
+wait."""
 
 import json
 import time
@@ -25,43 +26,43 @@ _TERMINAL = frozenset(str(s) for s in TERMINAL)
 
 
 class JobLike(Protocol):
-    """A job as it was read: an ORM row or what a poll reads."""
+    """A job as it was read: an ORM row, or the row of a poll."""
 
     @property
     def id(self) -> str:
-        """`job_…`."""
+        """Id, `job_…`."""
 
     @property
     def kind(self) -> str:
-        """learn, validate, fetch or export."""
+        """Kind: learn, validate, fetch or export."""
 
     @property
     def model_id(self) -> str:
-        """`mdl_…`."""
+        """Id of its model, `mdl_…`."""
 
     @property
     def task_number(self) -> int | None:
-        """Of the task that it learns or checks; None: it is about none."""
+        """Number of the task that it learns or checks; None: it has none."""
 
     @property
     def state(self) -> str:
-        """See `core.db.states`."""
+        """State; see `core.db.states`."""
 
     @property
     def revision(self) -> int:
-        """Rises with every change of the row."""
+        """Number that rises with every change of the row."""
 
     @property
     def attempt(self) -> int:
-        """Starts so far."""
+        """Number of starts so far."""
 
     @property
     def progress(self) -> Any:
-        """What its process said last: phase, step, images."""
+        """Last report of its process: phase, step, images."""
 
     @property
     def error(self) -> JobError | None:
-        """Why it failed; None: it did not."""
+        """Error that it failed with; None: it did not fail."""
 
     @property
     def version(self) -> int | None:
@@ -69,11 +70,11 @@ class JobLike(Protocol):
 
     @property
     def recipe(self) -> Any:
-        """As resolved when it was accepted."""
+        """Recipe as resolved when the job was accepted."""
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences."""
+        """Warnings, as sentences."""
 
     @property
     def retry_of(self) -> str | None:
@@ -81,7 +82,7 @@ class JobLike(Protocol):
 
     @property
     def report(self) -> BatchCheck | ExportReport | None:
-        """What a job that makes no version has found or made."""
+        """Report of a job that makes no version: its findings, or the file it made."""
 
     @property
     def created_at(self) -> float:
@@ -89,19 +90,18 @@ class JobLike(Protocol):
 
     @property
     def started_at(self) -> float | None:
-        """Seconds since 1970, of its first claim; None: it was not claimed yet."""
+        """Time of its first claim in seconds since 1970; None: it was not claimed yet."""
 
     @property
     def finished_at(self) -> float | None:
-        """Seconds since 1970; None: it is not over."""
+        """Time of its end in seconds since 1970; None: it is not over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A task that the line of a job's model waits for: its number, where it stands, and its held version if
-    there is one.
+    """A task that stops the lineage of a job's model: number, standing, and held version if any.
 
-    again: whether a job is under way that learns it again.
+    `again`: a job that learns it again is under way.
     """
 
     task: int
@@ -112,11 +112,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class MissingDevice:
-    """CUDA devices that a queued job needs, and no worker that reports has.
+    """CUDA devices that a queued job needs and no reporting worker has.
 
     Attributes:
-        gpus: how many.
-        is_resumed: whether it needs them because it was started on one, and not because its recipe says so.
+        gpus: number of devices.
+        is_resumed: True if it was started on one, False if its recipe asks for them.
         seen_at: when a worker with so many last reported, in seconds since 1970; None: not within a day.
     """
 
@@ -126,11 +126,11 @@ class MissingDevice:
 
 
 def missing_device(job: Job | JobRow, gpus: int, seen_at: float | None, now: float) -> MissingDevice | None:
-    """Return what a job waits for that needs CUDA devices; None: a worker that has them reports.
+    """Return the CUDA devices that a job waits for; None if a reporting worker has them.
 
     Args:
-        gpus: that it needs.
-        seen_at: when a worker with so many last reported.
+        gpus: number of devices that it needs.
+        seen_at: time of the last report of a worker with so many, in seconds since 1970.
         now: seconds since 1970.
     """
     if seen_at is not None and seen_at >= now - workers.SEEN_S:
@@ -140,14 +140,14 @@ def missing_device(job: Job | JobRow, gpus: int, seen_at: float | None, now: flo
 
 @dataclass(frozen=True, slots=True)
 class BaseJob:
-    """The job that brings the weights of a model's base, while a batch waits for them.
+    """The job that fetches the weights of a model's base, while a batch waits for them.
 
     Attributes:
         id: `job_…`.
         state: see `core.db.states`.
         revision: rises with every change of its row.
-        progress: as its row has it.
-        error: why it failed; None: it did not.
+        progress: progress as stored in its row.
+        error: error that it failed with; None: it did not fail.
     """
 
     id: str
@@ -158,7 +158,8 @@ class BaseJob:
 
 
 def base_of(row: JobRow) -> BaseJob | None:
-    """The job that brings the base for which a polled job waits; None: it waits for none."""
+    """Return the job that fetches the base for which a polled job waits; None: it waits for
+    none."""
     if row.base is None or row.base_job is None:
         return None
     return BaseJob(row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error)
@@ -166,12 +167,12 @@ def base_of(row: JobRow) -> BaseJob | None:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What a job's answer says beside its row.
+    """Facts of a job's response beside its row.
 
     Attributes:
         outcome: status of the version that it made.
-        stop: what it waits for, while it is queued.
-        base: the job that brings the weights of its model's base, while it waits for them.
+        stop: the task that it waits for, while it is queued.
+        base: the job that fetches the weights of its model's base, while it waits for them.
         device: the CUDA devices that it needs and no worker has, while it is queued.
     """
 
@@ -182,7 +183,7 @@ class Aside:
 
 
 def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
-    """A job in the contract's shape."""
+    """Return a job in the JSON form of the API."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -207,7 +208,8 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
 
 
 def etag(job: JobLike, aside: Aside) -> str:
-    """The strong ETag of a job's answer: it changes with every change of the job, and of what is said beside it."""
+    """Return the strong ETag of a job's response, which changes with the job and the facts beside
+    it."""
     stop = aside.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
     base = "" if aside.base is None else f"-base-{aside.base.state}-{aside.base.revision}"
@@ -216,24 +218,24 @@ def etag(job: JobLike, aside: Aside) -> str:
 
 
 def encoded(job: JobLike, aside: Aside) -> bytes:
-    """The answer's bytes; equal ETags mean equal bytes."""
+    """Return the bytes of a job's response; equal ETags mean equal bytes."""
     return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class EncodedJobs:
-    """Answers about jobs as they were last encoded, for as long as nothing in them changes."""
+    """Cache of encoded job responses, each valid until the job changes."""
 
     MOST, MOST_BYTES = 1000, 20_000
-    """Answers that are remembered, and the size up to which they are."""
+    """Most responses that are cached, and the largest size in bytes of each."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bytes]] = {}
 
     def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
         """Return `encoded(job, aside)`, whose ETag is `tag`."""
-        known = self._known.get(job.id)
-        if known is not None and known[0] == tag:
-            return known[1]
+        cached = self._known.get(job.id)
+        if cached is not None and cached[0] == tag:
+            return cached[1]
         body = encoded(job, aside)
         if len(body) <= self.MOST_BYTES:
             if len(self._known) >= self.MOST:
@@ -243,14 +245,14 @@ class EncodedJobs:
 
 
 def shown(session: Session, job: Job, model: Model | None = None) -> JobOut:
-    """One job with what is said beside it. model: the job's, where the caller has read it."""
+    """Return one job with the facts beside it. model: the job's, if the caller has read it."""
     session.flush()
     has_base = model is not None and model.base_job is None
     return to_json(job, asides(session, [job], with_base=[job.model_id] if has_base else [])[job.id])
 
 
 def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = ()) -> dict[str, Aside]:
-    """Job id → what its answer says beside its row; a fixed number of queries for any number of jobs.
+    """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
         with_base: models that are known to have their base.
@@ -288,24 +290,25 @@ def asides(session: Session, found: Sequence[Job], with_base: Collection[str] = 
 
 
 def _bases(session: Session, models: set[str]) -> dict[str, BaseJob]:
-    """Model id → the job that brings the weights of its base."""
+    """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
     query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
-    found = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
+    rows = session.execute(query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models))))
     return {
         model: BaseJob(job_id, state, revision, progress, error)
-        for model, job_id, state, revision, progress, error in found
+        for model, job_id, state, revision, progress, error in rows
     }
 
 
 def _missing_devices(session: Session, found: Sequence[Job]) -> dict[str, MissingDevice]:
-    """Job id → the CUDA devices that it waits for; one query, and none where no job needs them."""
+    """Return job id → the CUDA devices that it waits for; one query, none if no job needs
+    devices."""
     needing = [job for job in found if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)]
     if not needing:
         return {}
     reports = workers.cuda_workers(session)
-    now = time.time()  # a clock that is a little off does no harm: a worker counts as there for 90 s
+    now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
     missing = {
         job.id: missing_device(
             job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
@@ -329,7 +332,8 @@ def _progress(state: str, stored: Mapping[str, Any]) -> Progress:
 
 
 def _done(state: str, stored: Mapping[str, Any]) -> float | None:
-    """The share of the whole job: 0 before its first phase, and unknown where older code has written the phase."""
+    """Return the share done of the whole job: 0 before its first phase; None if older code wrote
+    it."""
     if state == State.SUCCEEDED:
         return 1.0
     done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
@@ -366,27 +370,27 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
 
 
 def _waiting_for_device(device: MissingDevice) -> WaitingFor:
-    many = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
+    devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {rfc3339(device.seen_at)}"
-    why, else_ = f"asks for {many}", '{"resources": {"device": "any", "gpus": 1}}'
+    why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
     if device.is_resumed:
         why = "was started on a CUDA device and continues only on one"
         else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'
     detail = (
-        f"This job {why}, and no worker with {many} has reported {since}. Start one, or cancel the job and retry it "
+        f"This job {why}, and no worker with {devices} has reported {since}. Start one, or cancel the job and retry it "
         f"with the recipe {else_}."
     )
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
 def _waiting_for_task(stop: Stop) -> WaitingFor:
-    what = f"version {stop.version} of task {stop.task} is held by its gate"
+    reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != Standing.HELD:
-        what = (
+        reason = (
             f"task {stop.task} was {stop.standing}"
             if stop.standing == "rejected"
             else f"task {stop.task} failed"
         )
     settled_by = "It is being learned again." if stop.again else SETTLED_BY
-    detail = f"This job waits, since {what}. {settled_by}"
+    detail = f"This job waits, since {reason}. {settled_by}"
     return {"kind": stop.standing, "version": stop.version, "task": stop.task, "detail": detail}

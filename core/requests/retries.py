@@ -1,6 +1,8 @@
-"""Tasks are learned again: a failed or cancelled job, a version that was held, a task that the line lacks.
+"""Retries: a failed or cancelled job, a held version, or a task that the lineage lacks is learned
+again.
 
-A retry keeps the place of its task in the line, comes before all waiting tasks, and runs while the line is stopped.
+A retry keeps the place of its task in the lineage, comes before all waiting tasks, and runs while
+the lineage is stopped.
 """
 
 from dataclasses import dataclass
@@ -37,12 +39,12 @@ from core.requests.times import rfc3339
 
 @dataclass(frozen=True)
 class Again:
-    """A task that is to be learned again; the caller holds the model's row.
+    """A task to learn again; the caller holds a lock on the model's row.
 
     Attributes:
-        job: its newest job, or the one that is asked to be retried.
+        job: its newest job, or the job whose retry is requested.
         override: recipe override in place of that of `job`; None keeps it.
-        now: seconds since the epoch.
+        now: seconds since 1970.
     """
 
     session: Session
@@ -66,27 +68,28 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its
-    gate held. Or bring weights again.
+    """Learn a task again, or fetch weights again.
 
-    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued
-    again. A held version keeps its job; a new job of the same task is made, once: a second request returns
-    the job that is open.
+    A task is learned again after a failed or cancelled job, a job whose recipe held its data, or a
+    version that its gate held. It keeps its place, and runs while the lineage is stopped. A failed
+    or cancelled job is queued again. A held version keeps its job; a new job of the same task is
+    made, once: a second request returns the open job.
 
     Args:
-        override: recipe override in place of the one that the batch was submitted with; None keeps it, but for
-            `data_report` of a job that its recipe held: that is "warn" then.
-        max_open_jobs: that the owner may have; 0: no limit.
+        override: recipe override in place of the one that the batch was submitted with. None keeps
+            it; a job that its recipe held gets `data_report` "warn" then.
+        max_open_jobs: most open jobs of the owner; 0: no limit.
 
     Returns:
-        The job, and whether there is something new to do.
+        The job, and True if there is something new to do.
 
     Raises:
-        NotFound: the caller sees no such job.
-        WrongState: neither failed, cancelled nor held; its task was learned since; or its training data is gone.
+        NotFound: no such job is visible to the caller.
+        WrongState: it is neither failed, cancelled nor held; its task was learned since; or its
+            training data is gone.
         InvalidRecipe: the recipe cannot be used.
-        JobTooLarge: the job is beyond what `admission` takes.
-        TooManyRequests: the owner has no room for one more open job.
+        JobTooLarge: the job exceeds what `admission` accepts.
+        TooManyRequests: the owner may not have one more open job.
     """
     override = None if override is None else stored_override(catalogue, override)
     with db.write() as session:
@@ -108,7 +111,8 @@ def retry(
             return shown(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
             raise WrongState(f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)})
-        state = after(open_one.state, Action.RETRY)  # raises, or changes nothing
+        # raises for a state that allows no retry, and else changes nothing
+        state = after(open_one.state, Action.RETRY)
         if job.state != State.SUCCEEDED and override is not None and override != job.recipe_override:
             raise WrongState(
                 f"The job is {state} already; its recipe cannot change now.", extra={"state": str(state)}
@@ -119,7 +123,7 @@ def retry(
 def _retried_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Whether there is something new to do."""
+    """Retry a job without a task; return True if there is something new to do."""
     if job.kind == Kind.FETCH:
         return pretrained.retry(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EXPORT:
@@ -158,12 +162,12 @@ def _retried(again: Again) -> Job:
 
 
 def _queue_again(again: Again) -> None:
-    """The job itself waits again, by what its model's recipe and gate are now."""
+    """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _patch(again)
     was_held = held_for_data(job)
-    if again.override is None and was_held:  # whoever asks again has seen what was found
+    if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
@@ -173,20 +177,21 @@ def _queue_again(again: Again) -> None:
     model.next_place += 1
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
     if parent != model.head or former != _without_resources(job.recipe):
-        job.resume_on = None  # its snapshot is left out, so that it may run anywhere
+        job.resume_on = None  # its snapshot is not used, so that it may run anywhere
     set_resources(job)
-    # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
+    # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
+    # then.
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, again.now)
-    said: AuditData = {"from": before, "to": job.state}
-    record(session, again.actor, "job.retry", job.id, said, now=again.now, model=model.id)
+    audit_data: AuditData = {"from": before, "to": job.state}
+    record(session, again.actor, "job.retry", job.id, audit_data, now=again.now, model=model.id)
 
 
 def _settle(task: Task) -> None:
-    """Remember what held a batch that a person learns as it is: it neither holds nor is a warning again."""
-    found = task.report.get("data", {}).get("findings", [])
-    held = {one["kind"] for one in found if one["holds"]} | set(task.report.get("settled", []))
-    task.report = {**task.report, "settled": sorted(held)}
+    """Record the findings that held a batch as settled: they neither hold nor warn again."""
+    findings = task.report.get("data", {}).get("findings", [])
+    settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(task.report.get("settled", []))
+    task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
 def _without_resources(recipe: RecipeOut) -> dict[str, object]:
@@ -194,7 +199,7 @@ def _without_resources(recipe: RecipeOut) -> dict[str, object]:
 
 
 def learn_again(again: Again, action: str = "job.retry") -> Job:
-    """A new job for a task of which a version was made. `action`: for the audit trail.
+    """Create a new job for a task that already made a version. `action`: name in the audit trail.
 
     Raises:
         WrongState: its training data is gone.
@@ -221,7 +226,8 @@ def _patch(again: Again) -> RecipePatch:
 
 
 def _recipe(again: Again, patch: RecipePatch) -> RecipeOut:
-    """The complete recipe, where the task's images are there and the job may be run."""
+    """Return the complete recipe, after checking that the task's images exist and the job may
+    run."""
     session, model, task = again.session, again.model, again.task
     _usable(task, again.job)
     recipe = resolve(
@@ -239,7 +245,7 @@ def _open_job(session: Session, task: Task) -> Job | None:
 
 
 def newest(session: Session, task: Task) -> Job:
-    """The newest job of a task; every task has one."""
+    """Return the newest job of a task; every task has one."""
     query = select(Job).where(Job.task_id == task.id).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()
 

@@ -1,8 +1,9 @@
-"""One piece of advice where a line goes wrong slowly: the condition, the one request that helps, and its cost.
+"""Advice against a slow decline of a lineage: the condition, the one request that helps, and its
+cost.
 
-Advice is given once: the versions that come from the one that gave it are silent while its condition holds, and so are
-later versions of the same batch, which is learned again. Conditions
-that hold and were advised on are kept beside each version, so that the next looks at its parent alone.
+Advice is given once. Versions that descend from the one that gave it are silent while its condition
+holds, and so are later versions of the same batch, learned again. Conditions that hold and were
+advised on are stored with each version, so that the next one only looks at its parent.
 """
 
 from collections.abc import Sequence
@@ -25,19 +26,19 @@ from core.steps import Step
 from core.work.confused_pairs import ConfusedPair
 
 FAR = Fraction(1, 10)
-"""Accuracy below a larger base's features from which on it is advised."""
+"""Accuracy below that of a larger base's features from which a change of base is advised."""
 SPREADS = 2
-"""Standard errors that a difference must exceed: what lies below may be chance."""
+"""Standard errors that a difference must exceed, so that it is not by chance."""
 LEAST_OF_CLASS = 5
-"""Held-out images below which a class is not named as the worst."""
+"""Fewest held-out images of a class that can be named as the worst."""
 _VERSIONS = 3
 _LOOKED_AT = 100
-"""Newest other models of the owner among which one on the larger base is looked for."""
+"""Newest other models of the owner among which one on the larger base is searched."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Right answers of a version over all tasks so far."""
+    """Correct predictions of a version over all tasks so far."""
 
     version: int
     right: int
@@ -55,7 +56,8 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class LargerBase:
-    """Another model of the owner that learned the same batches on the base for photos: what its features tell apart."""
+    """Accuracy of the features of another model of the owner, which learned the same batches on the
+    base for photos."""
 
     model: str
     version: int
@@ -65,7 +67,7 @@ class LargerBase:
 
 @dataclass(frozen=True)
 class _Condition:
-    """Something that is wrong (`key` is the same as long as it holds), and what to do."""
+    """A problem and its remedy; `key` is the same as long as the problem lasts."""
 
     key: str
     text: str
@@ -80,20 +82,21 @@ def advise_once(
     *,
     says_other: bool,
 ) -> str | None:
-    """Return the advice for a version that was measured, if there is one that its line was not given; keep what was.
+    """Return new advice for a measured version, or None; record the conditions that were advised
+    on.
 
     Args:
-        confused: the worst pair first.
-        says_other: the version has a warning already that says what to do: nothing is added to it.
+        confused: pairs of confused classes, the worst first.
+        says_other: the version has another warning with a remedy already: no advice is added.
     """
-    found = _find_conditions(session, model, version, job, confused)
+    conditions = _find_conditions(session, model, version, job, confused)
     before = _read_given(session, model, version)
-    given = [one.key for one in found if one.key in before]
-    fresh = None if says_other else next((one for one in found if one.key not in before), None)
+    repeated_keys = [one.key for one in conditions if one.key in before]
+    fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
     if fresh is not None:
-        given.append(fresh.key)
-    if given:
-        row = Measured(ADVICE, ALL_TASKS, None, {"given": given})
+        repeated_keys.append(fresh.key)
+    if repeated_keys:
+        row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
         measurements.add(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 
@@ -102,7 +105,7 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
     """Return True if accuracy fell over three versions, each time, and in all by more than chance.
 
     Args:
-        last: the newest versions of a line, the oldest first.
+        last: the newest versions of a lineage, the oldest first.
     """
     if len(last) < _VERSIONS:
         return False
@@ -113,7 +116,8 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
 
 
 def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
-    """Return True if a version is more than 10 points and chance below what a larger base's features tell apart."""
+    """Return True if a version is over 10 points, and more than chance, below a larger base's
+    features."""
     lead = Fraction(larger.right, larger.images) - own.share
     return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
 
@@ -128,8 +132,8 @@ def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
 def _find_conditions(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_Condition]:
-    """Everything that is wrong, what helps most first."""
-    found: list[_Condition] = []
+    """Return all problems of a version, the one whose remedy helps most first."""
+    conditions: list[_Condition] = []
     tasks = _read_tasks(session, model, version)
     last = _read_last(session, model, version)
     can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
@@ -140,7 +144,7 @@ def _find_conditions(
             f"right; a linear discriminant on the features of model {larger.model}, which learned the same batches "
             f"on a larger base, gets {larger.right:,} of {larger.images:,}."
         )
-        found.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
+        conditions.append(_Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}"))
     if is_falling(last):
         fell = words.listed([one.say() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
@@ -149,13 +153,14 @@ def _find_conditions(
             if can_move
             else _say_worst(session, model, version, job, tasks)
         )
-        found.append(_Condition("falls", f"{text} {help_}"))
-    found += [_confusion(model, version, job, pair, tasks) for pair in confused]
-    return found
+        conditions.append(_Condition("falls", f"{text} {help_}"))
+    conditions += [_confusion(model, version, job, pair, tasks) for pair in confused]
+    return conditions
 
 
 def _read_given(session: Session, model: Model, version: Version) -> set[str]:
-    """What was advised on the version's parent, and on earlier versions of the same batch: it is learned again."""
+    """Return the keys of advice given on the version's parent and on earlier versions of its
+    batch."""
     same = select(Version.number).where(
         Version.model_id == model.id,
         Version.task_number == version.task_number,
@@ -176,7 +181,10 @@ def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
 
 
 def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:
-    """Accuracy of the last three versions of the line, the oldest first; versions without held-out images end it."""
+    """Return the accuracies of the last three versions of the lineage, the oldest first.
+
+    A version without held-out images ends the search.
+    """
     last: list[Accuracy] = []
     number: int | None = version.number
     while number and len(last) < _VERSIONS:
@@ -191,32 +199,33 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
 
 
 def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> LargerBase | None:
-    """The newest of the owner's models on the base for photos whose line head learned all of these batches."""
+    """Return the newest other model on the base for photos whose head learned all of these
+    batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
     query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
-    others = {
+    candidates = {
         id: (name, head)
         for id, name, base, head, scenario in session.execute(
             query.order_by(Model.id.desc()).limit(_LOOKED_AT)
         )
         if base == imagenet_base.NAME and scenario == model.scenario and head
     }
-    wanted = {task.sha256 for task in tasks}
+    batch_digests = {task.sha256 for task in tasks}
     batches = select(Task.model_id, Task.sha256, Task.number).where(
-        Task.model_id.in_(others), Task.sha256.in_(wanted)
+        Task.model_id.in_(candidates), Task.sha256.in_(batch_digests)
     )
     learned: dict[str, dict[int, str]] = {}
-    for id, digest, number in session.execute(batches) if others else ():
+    for id, digest, number in session.execute(batches) if candidates else ():
         learned.setdefault(id, {})[number] = digest
     for id in sorted(learned, reverse=True):
-        name, head = others[id]
+        name, head = candidates[id]
         manifest = session.scalar(
             select(Version.manifest).where(Version.model_id == id, Version.number == head)
         )
         row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
-        if {learned[id].get(number) for number in taught(manifest)} >= wanted:
+        if {learned[id].get(number) for number in taught(manifest)} >= batch_digests:
             right, images = Baseline.from_json(row.detail).all
             return LargerBase(name, head, right, images)
     return None
@@ -244,18 +253,20 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
 
 
 def _say_worst(session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]) -> str:
-    """Ask for more images of the class that is right least often."""
+    """Return a request for more images of the class with the lowest accuracy."""
     query = select(Result.per_class).where(Result.model_id == model.id, Result.version == version.number)
     counts: dict[str, list[int]] = {}
     for per_class in session.scalars(query):
         for label, (right, images) in per_class.items():
             before = counts.setdefault(label, [0, 0])
             counts[label] = [before[0] + right, before[1] + images]
-    known = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
-    if not known:
+    judged_classes = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
+    if not judged_classes:
         return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
-    worst = min(known, key=lambda label: (known[label][0] / known[label][1], label))
-    right, images = known[worst]
+    worst = min(
+        judged_classes, key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label)
+    )
+    right, images = judged_classes[worst]
     return (
         f"Of its classes {worst} is worst, with {right} of {images} right. "
         f"{_say_images(model, job, tasks, [worst], version.created_at)}"
@@ -278,10 +289,13 @@ def _confusion(
 
 
 def _say_images(model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float) -> str:
-    """Ask for as many images of some classes as were learned of them, with the seconds that the last batch suggests."""
+    """Return a request for as many images of some classes as were learned, with the expected
+    seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
-    asked = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
-    text = f"Send as many more images as it has learned, {asked}: POST /v1/models/{model.name}/tasks."
+    counted_labels = words.listed([f"{count:,} of {label}" for label, count in counts.items()])
+    text = (
+        f"Send as many more images as it has learned, {counted_labels}: POST /v1/models/{model.name}/tasks."
+    )
     last = next((task for task in tasks if task.number == job.task_number), None)
     if last is None or not last.n_train or job.started_at is None:
         return text

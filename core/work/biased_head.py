@@ -1,4 +1,4 @@
-"""The warning of a version whose features know more than its head says, with what helps and the request to send."""
+"""Warning about a version whose head predicts worse than its features allow, with the remedy."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,24 +8,25 @@ from core.protocol.job_result import JobResult
 from core.steps import Step
 
 MARGIN = 0.05
-"""Accuracy by which a baseline must be ahead."""
+"""Accuracy by which a baseline must be ahead of the version."""
 SPREADS = 2
-"""Standard errors by which it must be ahead: what lies below may be chance, of so few images."""
+"""Standard errors by which a baseline must be ahead, so that few images do not mislead."""
 REBALANCE = {"rebalance": {"epochs": 5}}
 MOST_OF_NAME = 54
-"""Characters of a name to which more is added: one has 63 at most."""
+"""Most characters of a name to which a suffix is added: a name has 63 at most."""
 _KEPT_IMAGES = frozenset({"buffer", "exemplars"})
 _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
 
 
 def warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
-    """The sentences; None where no baseline is ahead of the version by more than the margin and chance.
+    """Return the warning; None if no baseline is ahead of the version by more than the margin and
+    chance.
 
     Args:
-        part_types: of the parts that the version stores.
+        part_types: types of the parts that the version stores.
     """
-    told = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
-    ahead = {by: baseline for by, baseline in told.items() if _ahead(baseline)}
+    baselines = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
+    ahead = {by: baseline for by, baseline in baselines.items() if _ahead(baseline)}
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
@@ -45,26 +46,29 @@ def _ahead(baseline: Baseline) -> bool:
 
 
 def _advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
-    """What to send. Another method knows nothing of the earlier tasks, so it takes a model of its own."""
+    """Return the request that helps. Another method needs a model of its own.
+
+    It knows nothing of the earlier tasks, so it cannot continue this one.
+    """
     if found.method.name == "analytic":
         other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other}}
         return f"Send the next batch with another head: {_next_batch(model, patch)}."
-    said = []
+    sentences = []
     plain = found.network is None
     if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
-        said.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
-    again = "Or start" if said else "Start"
+        sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
+    again = "Or start" if sentences else "Start"
     if plain:
-        said.append(
+        sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches again: "
             f"{Step('POST', '/v1/models', body=successor(model, version))}."
         )
     else:
-        said.append(
+        sentences.append(
             f"{again} a model with method `analytic`, which has no such bias, and send it the batches again."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
@@ -72,7 +76,7 @@ def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
 
 
 def successor(model: Model, version: int) -> dict[str, object]:
-    """The body that makes a model on this version's backbone."""
+    """Return the request body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,

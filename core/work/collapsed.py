@@ -1,6 +1,6 @@
-"""The warning of a version whose features have collapsed: both figures, and the last good version to go on from.
+"""Warning about a version whose features have collapsed: both figures, and the last good version.
 
-Nothing that is made from the collapsed features is advised: neither another head nor a model on them.
+It advises nothing that uses the collapsed features: neither another head nor a model on them.
 """
 
 from core.db.tables import Model, Version
@@ -13,11 +13,11 @@ from core.work.biased_head import successor
 def warn_collapsed(
     model: Model, version: Version, found: FeatureCount | None, production: int | None
 ) -> str | None:
-    """Return the sentences; None where the features have not collapsed, or nothing was compared.
+    """Return the warning; None if the features have not collapsed, or nothing was compared.
 
     Args:
-        version: judged already.
-        production: the version that production names once this one is published or held.
+        version: a version that was judged already.
+        production: the version in production once this one is published or held.
     """
     good = find_last_good(found)
     if good is None:

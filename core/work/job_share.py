@@ -1,7 +1,8 @@
-"""The share of a whole job that is done, and the seconds that it still takes: its phases, weighed by what they cost.
+"""Share of a whole job that is done, and the seconds left, from its phases weighted by their cost.
 
-A job keeps the seconds of its phases beside its progress. The next job of the same kind and model expects the same,
-by the number of its images; the first one of a model by what phases cost in general. Nothing in here reads a clock.
+A job stores the seconds of its phases with its progress. The next job of the same kind and model
+expects the same, scaled by its number of images; a model's first job expects the usual cost of each
+phase. Nothing in this module reads a clock.
 """
 
 import math
@@ -31,7 +32,7 @@ USUAL_S: Mapping[str, Mapping[str, float]] = {
     Kind.FETCH: {"prepare": 4.0, "fetch": 20.0},
     Kind.VALIDATE: {"validate": 10.0},
 }
-"""The phases of each kind of job in their order, and seconds of a small one of which nothing is known."""
+"""Phases of each kind of job in their order, with the seconds of a small job."""
 CLOSED_FORM_S: Mapping[str, float] = {
     "validate": 4.0,
     "prepare": 6.0,
@@ -42,26 +43,26 @@ CLOSED_FORM_S: Mapping[str, float] = {
     "evaluate": 6.0,
     "publish": 2.0,
 }
-"""The same of a job that learns in closed form: its images pass the network while it measures."""
+"""The same for a job that learns in closed form: its images pass the network while it measures."""
 BY_IMAGES = frozenset({"validate", "measure", "inspect", "train", "consolidate"})
 """Phases that take longer for a batch of more images."""
 MOST_DONE = 0.99
-"""Of a job that has not ended."""
+"""Largest share of a job that has not ended."""
 LEAST_SHARE = 0.005
-"""Of a phase that cost nothing the last time: it may take long this time."""
+"""Smallest share of a phase that cost nothing the last time: it may take long this time."""
 LEAST_S = 2.0
-"""Seconds after which the pace of a job says something."""
+"""Seconds after which the pace of a job is meaningful."""
 MOST_RATIO = 10.0
-"""Between two batches: beyond it, the earlier job says nothing more."""
+"""Largest ratio of images between two batches for which the earlier job is informative."""
 LOOKED_AT = 5
-"""Newest jobs among which one of the same method is looked for."""
+"""Newest jobs among which one of the same method is searched."""
 
 
 def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
     """Return the seconds to expect of each phase, in order, and whether they were measured.
 
     Args:
-        phase: that the job begins with; those before it are left out.
+        phase: phase that the job begins with; earlier ones are left out.
     """
     usual = CLOSED_FORM_S if _is_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
     if phase not in usual:
@@ -74,25 +75,28 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     by_images = _ratio(_images_of(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
     ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
-    found = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
-    least = LEAST_SHARE * (sum(found.values()) or 1.0)
-    return {name: round(max(least, seconds), 3) for name, seconds in found.items()}, True
+    expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
+    smallest = LEAST_SHARE * (sum(expected.values()) or 1.0)
+    return {name: round(max(smallest, seconds), 3) for name, seconds in expected.items()}, True
 
 
 def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
-    """Whether a job learns without steps."""
+    """Return True if a recipe learns in closed form, without optimizer steps."""
     method = recipe.get("method", {})
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
 def _ratio(now: float, then: float) -> float:
-    """How many times as much it is now, within bounds; 1 where one of them is not known."""
+    """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 
 def _read_last(session: Session, job: Job) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
-    """The seconds by phase, the recipe and the images of the newest job of the kind, model and method that has
-    succeeded."""
+    """Return costs by phase, recipe and number of images of the newest comparable job that
+    succeeded.
+
+    Comparable jobs have the same kind, model and method.
+    """
     query = select(Job.progress, Job.recipe, Job.task_id).where(
         Job.model_id == job.model_id,
         Job.kind == job.kind,
@@ -113,9 +117,9 @@ def _images_of(session: Session, task_id: str | None) -> int:
 
 
 def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Progress:
-    """The newest progress with the seconds since it was last heard of, which belong to the phase of before.
+    """Add the seconds since the last report to the costs of the phase of `before`.
 
-    Time without a worker belongs to none.
+    Time without a worker belongs to no phase.
     """
     costs = dict(before.costs or {})
     if before.phase is not None and before.heard_at is not None and before.fence == fence:
@@ -124,10 +128,10 @@ def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Pr
 
 
 def with_share(before: Progress, newest: Progress) -> Progress:
-    """The newest progress with the share of the whole job that is done and the seconds left.
+    """Add the share of the whole job that is done and the seconds left to the newest progress.
 
     Args:
-        newest: with its phase, costs and expected costs.
+        newest: progress with phase, costs and expected costs.
     """
     expected, costs, phase = newest.expected or {}, newest.costs or {}, newest.phase
     if phase not in expected:
@@ -158,10 +162,11 @@ def _counted_share(progress: Progress) -> float:
 
 
 def _pace(newest: Progress, past: list[str], phase: str | None, of_phase: float) -> float | None:
-    """Seconds that this job takes for one that was expected; None: not known yet.
+    """Return actual seconds per expected second of this job; None: not known yet.
 
     Args:
-        phase: the one under way, where its steps are counted; of_phase: its share that is done.
+        phase: the phase under way, if its steps are counted.
+        of_phase: share of that phase that is done.
     """
     expected, costs = newest.expected or {}, newest.costs or {}
     planned, spent = sum(expected[name] for name in past), sum(costs.get(name, 0.0) for name in past)

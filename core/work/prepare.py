@@ -1,9 +1,9 @@
-"""From a claim to what the job child needs: a folder with the specification and local files.
+"""Preparation of a job process: a folder with its specification and local files.
 
-Everything the child reads is named in `spec.json` by a local path; the child knows neither database
-nor store. The specification is a pure function of the claim's rows and of the code, so a second attempt of a job
-gets the same one. The job's recipe was completed when its batch was accepted; it is resolved again, because an update
-since then may have added fields to it, or taken its method away.
+`spec.json` names everything that the process reads by a local path, since it knows neither database
+nor store. The specification is a pure function of the claim's rows and of the code, so a second
+attempt of a job gets the same one. The job's recipe was completed when its batch was accepted. It
+is resolved again, because an update since then may have added fields or removed its method.
 """
 
 import json
@@ -44,7 +44,7 @@ from core.work.totals import make_key as make_totals_key
 
 @dataclass(frozen=True)
 class StoredAnswers:
-    """Location of the parent's answers on a task: a blob, and the place in it."""
+    """Location of the parent's predictions on a task: a blob, and the place in it."""
 
     sha256: str
     place: Place
@@ -73,16 +73,20 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
-        asked = job.recipe
-        totals = _find_totals(model, parent, parts[parent.id], asked)
+        job_recipe = job.recipe
+        totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = _erased(session, model.id)
         report = task.report
         promise = sure_of(session, model, parent.number)
-        answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
-        derived = {*features.values(), *(of.sha256 for of in answers.values()), *([totals] if totals else [])}
+        stored_answers, features = _answers(session, parent), _features(tasks, parts[parent.id])
+        derived = {
+            *features.values(),
+            *(of.sha256 for of in stored_answers.values()),
+            *([totals] if totals else []),
+        }
         marked = damage.find_marked(session, derived)
         totals = None if totals in marked else totals
-        answers = {number: of for number, of in answers.items() if of.sha256 not in marked}
+        stored_answers = {number: of for number, of in stored_answers.items() if of.sha256 not in marked}
         features = {number: digest for number, digest in features.items() if digest not in marked}
         digests = [
             part.sha256
@@ -92,7 +96,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         ]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
-    recipe = resolve(catalogue, model.scenario, asked, architecture=model.architecture, stored=True).recipe
+    recipe = resolve(
+        catalogue, model.scenario, job_recipe, architecture=model.architecture, stored=True
+    ).recipe
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
@@ -106,7 +112,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             classes=model.classes if model.scenario == "data" else None,
             task=_learned(blobs, task, task.train_sha256, folder),
             history=[
-                _earlier(blobs, earlier, answers.get(earlier.number), features.get(earlier.number), folder)
+                _earlier(
+                    blobs, earlier, stored_answers.get(earlier.number), features.get(earlier.number), folder
+                )
                 for earlier in tasks
                 if earlier.number != task.number
             ],
@@ -130,9 +138,10 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
 
 
 def _settled(report: BatchReport) -> list[FindingKind]:
-    """Findings that hold a batch no more: a person has learned it as it is, or sent it with its contradictions."""
-    kept: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
-    return sorted(kept | set(report.get("settled", [])))
+    """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
+    them."""
+    settled_kinds: set[FindingKind] = {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    return sorted(settled_kinds | set(report.get("settled", [])))
 
 
 def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
@@ -148,7 +157,8 @@ def _erased(session: Session, model_id: str) -> list[int]:
 def _find_totals(model: Model, parent: Version, parts: list[Part], asked: RecipeOut) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
-    asked: the job's recipe. Another method than the parent's takes over nothing of it.
+    Args:
+        asked: the job's recipe. A method other than the parent's uses none of them.
     """
     made_by, method = parent.manifest.method, asked.get("method")
     name = method.get("name") if isinstance(method, dict) else method
@@ -158,17 +168,18 @@ def _find_totals(model: Model, parent: Version, parts: list[Part], asked: Recipe
 
 
 def _local_parent(blobs: Blobs, parent: Version, parts: list[Part], totals: str | None) -> SpecVersion:
-    """The parent with its parts as local files, and totals in place of those that they stand for."""
+    """Return the parent with its parts as local files, and totals in place of the parts they sum
+    up."""
     path = None if totals is None else _fetch_if_sound(blobs, totals)
     if path is None:
         return _local(blobs, parent, parts)
     local = _local(blobs, parent, [part for part in parts if not is_covered(part)])
-    found = LocalPart(name=TOTALS, type=TOTALS, path=path)
-    return local.model_copy(update={"parts": [*local.parts, found]})
+    totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
+    return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
 def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
-    """A version with its parts as local files."""
+    """Return a version with its parts as local files."""
     return SpecVersion(
         version=version.number,
         manifest=version.manifest,
@@ -182,7 +193,7 @@ def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
 
 
 def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
-    """The task that the job learns."""
+    """Return the task that the job learns, with its files."""
     traces = _traces(blobs, task)
     return SpecTask(
         number=task.number,
@@ -197,7 +208,7 @@ def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecT
 def _earlier(
     blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
 ) -> EarlierTask:
-    """A task that the parent was taught, with its stored answers and features there."""
+    """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _held_out(blobs, task)
     is_kept = held_out is not None
     return EarlierTask(
@@ -211,7 +222,7 @@ def _earlier(
 
 
 def _features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
-    """Return the digests of features of held-out images by the backbone among these parts, by task."""
+    """Return task → digest of the backbone's features of held-out images, from these parts."""
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
         task.number: task.features_sha256
@@ -223,7 +234,8 @@ def _features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
 
 
 def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch what a job can also compute; None where it is damaged, which is marked, or was deleted meanwhile."""
+    """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
+    recorded."""
     try:
         return blobs.fetch(digest)
     except StoreCorrupt:
@@ -231,7 +243,7 @@ def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
 
 
 def _answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
-    """Return the parent's stored answers by task."""
+    """Return the parent's stored predictions by task."""
     query = (
         select(Result.task, Result.answers, Task.answers_key)
         .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
@@ -245,10 +257,13 @@ def _answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
 
 
 def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | None:
-    """Write answers to a file of their own; None where they are damaged or were deleted: the job asks the parent."""
+    """Write predictions to a file of their own; None if they are damaged or deleted.
+
+    The job computes them with the parent in that case.
+    """
     try:
         data = unseal(blobs.fetch(stored.sha256), stored.place)
-    except (StoreCorrupt, ValueError):  # damage is marked
+    except (StoreCorrupt, ValueError):  # the damage has been recorded
         return None
     path = folder / f"answers-{stored.place.task}.safetensors"
     path.write_bytes(data)
@@ -263,20 +278,21 @@ def _held_out(blobs: Blobs, task: Task) -> Path | None:
 
 
 def _traces(blobs: Blobs, task: Task) -> Path | None:
-    """A task's hashes and paths; None where it keeps none, or they are damaged."""
+    """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
     return _fetch_if_sound(blobs, task.traces_sha256)
 
 
 def _paths(traces: Path | None, folder: Path) -> Path | None:
-    """A file with the paths of the training images; None where the task keeps none, or they are damaged."""
+    """Return a file with the paths of the training images; None if the task has no usable
+    traces."""
     if traces is None:
         return None
     try:
-        found = read_traces(traces)
+        stored_traces = read_traces(traces)
     except ValueError:
         return None
     path = folder / "paths.json"
-    path.write_text(json.dumps(found.names[: len(found.train)]))
+    path.write_text(json.dumps(stored_traces.names[: len(stored_traces.train)]))
     return path

@@ -1,7 +1,8 @@
-"""What a running job says about itself: the child's events become rows, under the fence.
+"""Progress of a running job: events of its process become rows, under the fence.
 
-The worker collects events and writes a batch at most once a second, so a busy job costs the database
-one short transaction a second. The newest progress also stands in the job's row, where polling reads it.
+The worker collects events and writes a batch at most once a second, so a busy job costs the
+database one short transaction a second. The newest progress is also stored in the job's row, where
+polling reads it.
 """
 
 import math
@@ -31,40 +32,41 @@ from core.work.fence import Claim, hold
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
 EPOCH_LINES = 20
-"""Finished epochs that the log tells, of however many."""
+"""Most finished epochs that the log reports."""
 SIGN_S = 4.0
-"""Seconds without news after which a sign of life moves the progress of a job."""
+"""Seconds without news after which a sign of life updates the progress of a job."""
 _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
 _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
-"""Fields that a new phase keeps."""
+"""Fields that survive a change of phase."""
 
 
 class _Row(TypedDict):
-    """Columns that are particular to one event among those that are written together."""
+    """Columns specific to one of the events that are written together."""
 
     type: str
     data: Any
 
 
 def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
-    """Write a batch of the child's events (phase, progress, metric, log), in order.
+    """Write a batch of the process's events (phase, progress, metric, log), in order.
 
-    Other kinds are left out: the worker acts on those itself; a sign of life moves the progress alone. `images_per_s`,
-    `eta_s` and what is known of the whole job are computed here, from the database's clock.
+    Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
+    progress. `images_per_s`, `eta_s` and the figures of the whole job are computed here, by the
+    database's clock.
 
     Raises:
-        LeaseLost: the claim is not the job's any more; nothing was written.
+        LeaseLost: the claim is no longer the job's; nothing was written.
     """
-    known = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
-    if not known:
+    recorded_events = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
+    if not recorded_events:
         return
     with db.write() as session:
         job = hold(session, claim)
         now = db.now(session)
         before = newest = Progress.from_json(job.progress)
         rows: list[_Row | ProgressEvent] = []
-        told: dict[str, Any] | None = None
-        for event in known:
+        progress_data: dict[str, Any] | None = None
+        for event in recorded_events:
             if isinstance(event, AliveEvent):
                 continue
             if isinstance(event, DataEvent):
@@ -73,7 +75,7 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             content = finite(event.content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _after(newest, type(event).from_json(content))
-                told = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
+                progress_data = content = newest.model_dump(include=set(_FIELDS), exclude_unset=True)
                 rows.append({"type": "progress", "data": content})
             else:
                 rows.append({"type": event.event, "data": content})
@@ -83,31 +85,33 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
             newest = _timed(before, newest, now)
         if newest.phase is not None and (rows or _is_quiet(before, now)):
             newest = _of_the_job(session, job, claim, before, newest, now)
-            if told is None and newest.done != before.done:
-                told = {"phase": newest.phase}
-                rows.append({"type": "progress", "data": told})
-            if told is not None and newest.done is not None:
-                told |= {"done": newest.done, "left_s": newest.left_s}
+            if progress_data is None and newest.done != before.done:
+                progress_data = {"phase": newest.phase}
+                rows.append({"type": "progress", "data": progress_data})
+            if progress_data is not None and newest.done is not None:
+                progress_data |= {"done": newest.done, "left_s": newest.left_s}
         if newest is not before:
             job.progress = newest.to_json()
             job.revision += 1
-        # Of training, when another phase has begun already.
+        # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
-        said = [_log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows]
-        if said:
-            # One statement for however many: the ORM would ask for the id of each.
-            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in said])
+        event_rows = [
+            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row for row in rows
+        ]
+        if event_rows:
+            # One statement for all: the ORM would ask for the id of each.
+            session.execute(insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows])
 
 
 def _is_quiet(before: Progress, now: float) -> bool:
-    """Whether nothing was written for a while."""
+    """Return True if nothing was written for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
 def _of_the_job(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
-    """The newest progress with the costs of phases, the share of the whole job and the time left."""
+    """Return the newest progress with costs of phases, share of the whole job and time left."""
     newest = job_share.with_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
@@ -117,17 +121,18 @@ def _of_the_job(
 
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
-    """What a job process has found in the images of its batch becomes part of the task's report."""
+    """Store a process's findings in the images of its batch in the task's report."""
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {**task.report, "data": cast(DataReport, finite(event.content()["report"]))}
 
 
 def _is_told(event: ProgressEvent) -> bool:
-    """Whether a report of training ends an epoch that the log tells: every one, or every so many, and the last."""
+    """Return True for a report that ends an epoch which the log reports: every n-th, and the
+    last."""
     epoch, epochs = event.epoch, event.epochs
     if (
         not epoch or not epochs or event.step * epochs % event.total_steps
-    ):  # all epochs have the same number of steps
+    ):  # works since all epochs have the same number of steps
         return False
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
@@ -137,25 +142,25 @@ def _log_row(line: job_log.Line) -> _Row:
 
 
 def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
-    said = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
+    phrases = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
     if event.loss is not None:
-        said.append(f"loss {event.loss:.4g}")
+        phrases.append(f"loss {event.loss:.4g}")
     if speed:
-        said.append(f"{speed:,.0f} images/s")
-    return "info", ", ".join(said) + "."
+        phrases.append(f"{speed:,.0f} images/s")
+    return "info", ", ".join(phrases) + "."
 
 
 def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
-    """The progress after an event; a new phase starts its counts anew."""
+    """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
-        kept = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
-        progress = Progress(**kept)
+        carried_fields = {name: value for name, value in progress.given().items() if name in _OF_THE_JOB}
+        progress = Progress(**carried_fields)
     changed = {name: value for name, value in event.given().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 
 
 def _timed(before: Progress, newest: Progress, now: float) -> Progress:
-    """The newest progress with its speed and the time left."""
+    """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
     since = 0.0 if before.at is None else now - before.at
@@ -167,12 +172,12 @@ def _timed(before: Progress, newest: Progress, now: float) -> Progress:
     left = None
     if speed and images and step and total:
         left = round(max(0, total - step) * (images / step) / speed, 1)
-    shown = None if speed is None else round(speed, 1)
-    return newest.model_copy(update={"at": now, "images_per_s": shown, "eta_s": left})
+    rounded_speed = None if speed is None else round(speed, 1)
+    return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
 def finite(value: JsonValue) -> JsonValue:
-    """The same JSON with None for NaN and infinities, which JSON does not have."""
+    """Return the same JSON with None for NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""The first half of a job: the uploaded archive becomes a checked dataset.
+"""First half of a job: turn the uploaded archive into a checked dataset.
 
-Decoding happens in processes of their own (`core.ingest`). What comes out is stored under its digest
-first; then one transaction names it, so a crash before that leaves only blobs that the sweep removes,
-and a crash after it finds the dataset there. The raw archive goes when its dataset is committed.
+Decoding runs in separate processes (`core.ingest`). Its output is stored under its digest first;
+then one transaction names it. A crash before that leaves only blobs that the sweep removes, and a
+crash after it finds the dataset there. The raw archive is deleted once its dataset is committed.
 """
 
 import time
@@ -61,13 +61,13 @@ def validate(
     Args:
         folder: an empty folder for the dataset files; the caller deletes it.
         progress: called with (images done, images in all).
-        stop: asked often; True ends decoding (`core.ingest.ingest` says how).
+        stop: called often; True ends decoding as in `core.ingest.ingest`.
 
     Raises:
         StoreCorrupt: the stored archive is damaged.
         Rejected: the batch is unusable; `extra["report"]` says why. The caller calls `claim.reject`.
-        LeaseLost: the claim is not the job's any more; nothing was changed.
-        WrongState: a stop was asked for meanwhile; nothing was changed.
+        LeaseLost: the claim is no longer the job's; nothing was changed.
+        WrongState: a stop was requested meanwhile; nothing was changed.
     """
     with db.read() as session:
         task = session.get_one(Task, claim.task_id)
@@ -89,9 +89,10 @@ def validate(
     with db.write() as session:
         references.share(session)
         for sha256, path in zip(digests, files, strict=True):
-            if not blobs.has(sha256):  # deleted as unused since we stored it
+            if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)
-        job = hold(session, claim)  # after the store was asked: heartbeats lock this row
+        # The lock comes after the slow calls to the store, since heartbeats need this row.
+        job = hold(session, claim)
         task = _fill(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
@@ -107,8 +108,8 @@ def validate(
 
 @dataclass(frozen=True)
 class Archive:
-    """A stored batch: its key, the sha256 of its bytes, what was sniffed, and the report and the classes that names and
-    sizes gave."""
+    """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
+    submit."""
 
     key: str
     sha256: str
@@ -127,12 +128,13 @@ def decode(
     progress: Progress,
     stop: Callable[[], bool],
 ) -> Ingested:
-    """Decode a batch for a model, within the limits of ingest; its report has what only the submit knew, too.
+    """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
+    report.
 
     Raises:
         StoreCorrupt: the stored archive is damaged.
-        Rejected: the batch is unusable; `extra["report"]` says why, where decoding got so far.
-        Stopped: `stop` said so.
+        Rejected: the batch is unusable; `extra["report"]` says why, if decoding got so far.
+        Stopped: `stop` returned True.
     """
     try:
         made = ingest(
@@ -151,7 +153,8 @@ def decode(
             stop=stop,
         )
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
-        # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
+        # The batch is at fault, though only now: meanwhile task 1 of a data model has fixed the
+        # classes.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
     except Rejected as error:
         error.extra["report"] = after_decoding(archive.report, error.extra["report"])
@@ -165,17 +168,17 @@ def decode(
 
 
 def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
-    """Delete a task's raw archive, then its name; a crash between the two repeats the first.
+    """Delete a task's raw archive, then its name; after a crash in between, deletion is repeated.
 
-    An archive that another task names too only loses this task's name.
+    An archive that another task names as well only loses this task's name.
     """
     if archive_key is None:
         return
     with db.write() as session:
         references.own(session)
         task = session.get_one(Task, task_id, with_for_update=True)
-        others = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
-        if session.execute(others).first() is None:
+        other_tasks = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        if session.execute(other_tasks).first() is None:
             store.delete(archive_key)
             hit("archive-deleted")
         if task.archive_key == archive_key:
@@ -183,11 +186,13 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
 
 
 def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
-    """Write what decoding made; digests: of the training part, the held-out part and the traces."""
+    """Write the result of decoding; digests: of the training part, the held-out part and the
+    traces."""
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     if model.scenario == "data":
-        if model.classes is None:  # task 1 fixes them; jobs of one model run one by one
+        # task 1 fixes the classes, which is safe since jobs of one model run one by one
+        if model.classes is None:
             model.classes = list(made.class_list)
         unknown = sorted(set(made.classes) - set(model.classes))
         if unknown:
@@ -208,7 +213,8 @@ def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) ->
 
 
 def _local_archive(db: Database, store: Store, model_id: str, archive: Archive, folder: Path) -> Path:
-    """The archive as a local file: the folder store's own, or a copy; its bytes are those that were uploaded.
+    """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
+    copy.
 
     Raises:
         StoreCorrupt: it is missing or damaged: not the batch's fault.

@@ -1,4 +1,4 @@
-"""A job to follow: what it does, and what became of it."""
+"""Handle to follow a job, from its progress to its result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from perennial.words import held, lacks_base
 NOT_MODIFIED = 304
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
 PATIENCE_S = 180.0
-"""How long a service may be away, to be restarted, while somebody waits for a job that it has."""
+"""Longest time in seconds that a job handle waits for a service that is away, such as in a
+restart."""
 
 Seen = Callable[["types.Job"], None]
 
@@ -41,11 +42,12 @@ class AsyncJobHandle:
     """A job of the service.
 
     Attributes:
-        id: its id.
-        job: what was last known of it.
-        task: the task that it learns, where it was just submitted.
-        expected_s: seconds that it is expected to take once it begins, where it was just submitted and known.
-        repeats: the task that the batch repeats, where it was just submitted and the model has it already.
+        id: the job's id.
+        job: the job as last read from the service.
+        task: the task that it learns; known right after a submit.
+        expected_s: expected duration in seconds from its start; known right after a submit, if at
+            all.
+        repeats: the earlier task that the batch repeats; known right after a submit.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class AsyncJobHandle:
         return f"{type(self).__name__}({self.id!r}, state={self.job.state if self.job else None!r})"
 
     def _repr_html_(self) -> str | None:
-        """What was last known of it, with its bar; `wait(progress=True)` draws that as it goes on."""
+        """Return the HTML of the job as last read, with its bar; `wait(progress=True)` keeps
+        drawing it."""
         return None if self.job is None else self.job._repr_html_()
 
     @property
@@ -73,11 +76,11 @@ class AsyncJobHandle:
         return path("jobs", self.id)
 
     async def refresh(self) -> types.Job:
-        """The job as it is now."""
+        """Read the job from the service and return it."""
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
-        answer = await self._http.send(Ask("GET", self._path, headers=headers))
-        if answer.status_code != NOT_MODIFIED or self.job is None:
-            self.job, self._etag = read_as(types.Job, answer.json()), echoed(answer.headers.get("ETag"))
+        response = await self._http.send(Ask("GET", self._path, headers=headers))
+        if response.status_code != NOT_MODIFIED or self.job is None:
+            self.job, self._etag = read_as(types.Job, response.json()), echoed(response.headers.get("ETag"))
         return self.job
 
     async def wait(
@@ -90,16 +93,17 @@ class AsyncJobHandle:
         """Wait until the job has ended, and return it as it ended.
 
         Args:
-            timeout: seconds; None: however long it takes.
-            progress: True: a bar on standard error, or below the cell of a notebook; or what is called with the job
-                at every change.
-            check: False: return a job that did not end with a published version too.
+            timeout: seconds; None: no limit.
+            progress: True: a bar on standard error or below a notebook cell; or a function that is
+                called with the job on every change.
+            check: False: also return a job that ended without a published version.
 
         Raises:
-            GateHeld, JobRejected, JobFailed, JobCancelled: how it ended instead.
-            WaitTimeout: it has not ended in time; it goes on.
-            BaseUnavailable: it waits for the weights of its model's base, which could not be brought; it is kept.
-            ServiceUnreachable, Unavailable: nothing has answered for three minutes; the job goes on.
+            GateHeld, JobRejected, JobFailed, JobCancelled: it ended this way instead.
+            WaitTimeout: it has not ended in time; the job continues.
+            BaseUnavailable: the weights of the model's base could not be fetched; the job keeps
+                waiting.
+            ServiceUnreachable, Unavailable: no response for three minutes; the job continues.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with shown_job(progress) as show:
@@ -129,13 +133,13 @@ class AsyncJobHandle:
         return job
 
     async def require_success(self, job: types.Job) -> None:
-        """Raise what a job that has ended in any other way than it should is: see `wait`."""
+        """Raise the error of a finished job unless it succeeded as expected; see `wait`."""
         error = await self.ending(job)
         if error is not None:
             raise error
 
     async def ending(self, job: types.Job) -> JobEnded | None:
-        """The error that says how a job ended; None: as it should."""
+        """Return the error that says how a job ended, or None if it ended as it should."""
         if job.state == "succeeded" and job.outcome == "held":
             model = await self._http.get(types.Model, path("models", job.model))
             where = path("models", job.model, "versions", whole_number(job.version, "version"))
@@ -144,11 +148,11 @@ class AsyncJobHandle:
             return GateHeld(held(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
-        said = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
+        reason = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
         if job.kind == "fetch" and job.state == "failed":
-            return BaseFailed(said, job)
+            return BaseFailed(reason, job)
         kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
-        return kinds.get(job.state, JobFailed)(said, job)
+        return kinds.get(job.state, JobFailed)(reason, job)
 
     async def events(
         self,
@@ -156,7 +160,7 @@ class AsyncJobHandle:
         *,
         only: tuple[Literal["state", "progress", "metric", "log", "snapshot"], ...] | None = None,
     ) -> AsyncIterator[types.Event]:
-        """What happens to the job, from the event after `after` on, until it has ended; reconnects by itself."""
+        """Yield the job's events after the id `after` until it has ended; reconnects by itself."""
 
         async def is_over() -> bool:
             return (await self.refresh()).is_terminal
@@ -166,27 +170,30 @@ class AsyncJobHandle:
             yield read_as(types.Event, data)
 
     async def logs(self, *, follow: bool = False) -> AsyncIterator[types.LogLine]:
-        """What the job said; with `follow` also what it says until it has ended."""
+        """Yield the lines of the job's log; with `follow`, keep yielding until the job has
+        ended."""
         after = 0
         async for line in self._http.pages(types.LogLine, f"{self._path}/logs"):
             after = line.id
             yield line
         if follow:
             async for event in self.events(after, only=("log",)):
-                said = event.data
-                if isinstance(said, types.LogData):
-                    yield types.LogLine(id=event.id, at=event.at, level=said.level, message=said.message)
+                log_data = event.data
+                if isinstance(log_data, types.LogData):
+                    yield types.LogLine(
+                        id=event.id, at=event.at, level=log_data.level, message=log_data.message
+                    )
 
     async def cancel(self) -> types.Job:
-        """End it."""
+        """Cancel the job."""
         return await self._act("cancel")
 
     async def pause(self) -> types.Job:
-        """Stop it and keep its place: later jobs of its model wait."""
+        """Pause the job and keep its place: later jobs of its model wait."""
         return await self._act("pause")
 
     async def resume(self) -> types.Job:
-        """Let it go on after a pause."""
+        """Resume the job after a pause."""
         return await self._act("resume")
 
     async def _act(self, verb: str) -> types.Job:

@@ -1,4 +1,5 @@
-"""Without a terminal: lines on standard error while a command waits, so that a log shows that it lives."""
+"""Progress lines on standard error without a terminal, so that a log shows that a command is
+alive."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
     from perennial.types import Job
 
 EVERY_S = 15.0
-"""Seconds of silence at most."""
+"""Longest silence between two lines, in seconds."""
 
 
 class Beat:
-    """Repeats what was told last as long as nothing else is told; use it with `with`."""
+    """Context manager that repeats the last text while no newer one arrives."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -37,12 +38,12 @@ class Beat:
         self._thread.join()
 
     def tell(self, text: str, *, now: bool) -> None:
-        """Keep a text for the next line. now: write it at once."""
+        """Store a text for the next line; `now` writes it at once."""
         with self._changed:
             self._text = text
             if now:
                 complain(text)
-                self._changed.notify()  # the silence begins again
+                self._changed.notify()  # restart the silence interval
 
     def _repeat(self) -> None:
         with self._changed:
@@ -53,7 +54,8 @@ class Beat:
 
 
 class JobLines(Beat):
-    """A line at each change of state or phase, and one every 15 seconds in between, with the share that is done."""
+    """Lines of a job: one at each change of state or phase, and one every 15 seconds with the share
+    done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,12 +73,12 @@ class JobLines(Beat):
         self._last = now
 
     def away(self, seconds: float) -> None:
-        """Keep that the service has not answered for some time."""
+        """Add to the line that the service has not answered for `seconds`."""
         self.tell(f"{self._line}; the service has not answered for {duration(seconds)}", now=False)
 
 
 class SentLines(Beat):
-    """A line every 15 seconds of a transfer."""
+    """Lines of a transfer, one every 15 seconds."""
 
     def __init__(self) -> None:
         super().__init__()

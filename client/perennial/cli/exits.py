@@ -1,4 +1,4 @@
-"""The exit statuses of all commands, in one place, and which error becomes which."""
+"""Exit statuses of all commands, and the status of each error."""
 
 from enum import IntEnum
 
@@ -54,7 +54,7 @@ MEANINGS = {
     Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is kept, and waits",
     Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
 }
-"""What each says, as the documentation and `perennial --help` have it."""
+"""Meaning of each status, as the documentation and `perennial --help` show it."""
 _STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
     (GateHeld, Exit.HELD),
     (Rejected, Exit.REJECTED),
@@ -74,14 +74,15 @@ _STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
 
 
 class Detached(Exception):
-    """Ctrl-C while a job was followed: the job goes on; the message says how to come back."""
+    """Ctrl-C while following a job: the job continues, and the message says how to follow it
+    again."""
 
 
 def status_of(error: PerennialError) -> Exit:
-    """Return the exit status of an error: of the first kind that fits, else 1."""
+    """Return the exit status of an error: that of the first matching kind, else 1."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
 
 
 def listed() -> str:
-    """Return all of them in one sentence, the end of `perennial --help`."""
+    """Return all statuses in one sentence, which ends `perennial --help`."""
     return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

@@ -1,4 +1,4 @@
-"""Following a job to its end, and telling what became of it."""
+"""Following a job to its end and reporting its result."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from perennial.types import Job, Task
 
 LOOK_S = 1.0
-"""Between two looks at a job that waits for its base."""
+"""Seconds between two reads of a job that waits for its base."""
 
 
 def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
-    """Wait for a job, then print what became of it.
+    """Wait for a job, then print its result.
 
     Raises:
-        JobEnded: it did not end as it should; what is printed is complete.
-        Detached: Ctrl-C; the job goes on.
-        BaseUnavailable: it waits for a base that could not be brought; a note says how to come back.
-        ServiceUnreachable, Unavailable: for some minutes nothing answered; a note says how to come back.
-        WaitTimeout: it goes on; a note says the same.
+        JobEnded: the job did not end as it should; the printed output is complete.
+        Detached: Ctrl-C; the job continues.
+        BaseUnavailable: the base of the model could not be fetched; a note says how to come back.
+        ServiceUnreachable, Unavailable: no response for some minutes; a note says how to come back.
+        WaitTimeout: the job continues; a note says how to come back.
     """
     job = wait(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
@@ -48,7 +48,7 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
 
 
 def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
-    """Wait for a job, which is shown meanwhile, and return it as it ended.
+    """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
         Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow`.
@@ -72,21 +72,23 @@ def wait(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
 
 
 def learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
-    """Tell of a job that has made a version which the model has learned, whatever its gate said then."""
+    """Report a job whose version the model has learned, even if its gate held the version at
+    first."""
     job = handle.job or handle.refresh()
     task = handle.task
     shell.answer(job, lambda: told(client, job, task))
 
 
 def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
-    """Of the job and of what it found in its batch, but for those that the answer to the submit had."""
-    known = handle.task.warnings if handle.task else []
-    every = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
-    return [text for text in dict.fromkeys(every) if text not in known]
+    """Return the warnings of a job and its batch that the response to the submit did not
+    contain."""
+    submit_warnings = handle.task.warnings if handle.task else []
+    all_warnings = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
+    return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
 def stream_events(shell: Shell, handle: JobHandle) -> None:
-    """Every event of a job as a line of JSON, until it has ended.
+    """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
         JobEnded, Detached, BaseUnavailable: as `follow`.
@@ -106,7 +108,11 @@ def stream_events(shell: Shell, handle: JobHandle) -> None:
 
 
 def _wait_for_base(handle: JobHandle) -> None:
-    """Wait until a job's model has its base: a job that waits for it has no events. Raises BaseUnavailable."""
+    """Wait until the model of a job has its base; until then the job has no events.
+
+    Raises:
+        BaseUnavailable: the base could not be fetched.
+    """
     with JobLines() as lines:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
@@ -117,13 +123,13 @@ def _wait_for_base(handle: JobHandle) -> None:
 
 
 def _then(job: str) -> str:
-    """What is said of a batch whose base is missing."""
+    """Return the commands to follow or cancel a batch whose base is missing."""
     word = shell_word(job)
     return f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs cancel {word}"
 
 
 def came_away(job: str) -> str:
-    """What is said after Ctrl-C."""
+    """Return the message after Ctrl-C: the job continues, and how to come back."""
     return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
 
 
@@ -133,7 +139,7 @@ def _come_back(job: str) -> str:
 
 
 def told(client: Perennial, job: Job, task: Task | None) -> None:
-    """A job that ended as it should, in sentences."""
+    """Print the result of a job that ended as it should."""
     if job.version is None:
         say(one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
@@ -142,7 +148,8 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
     production = model.aliases.get("production")
     where = "and in production" if production == job.version else f"production is at version {production}"
     say(one_line(f"Version {job.version} of {model.name} is published, {where}."))
-    row = dict(enumerate(version.accuracy, 1))  # of all tasks, those that it was not taught among them
+    # covers all tasks, also those that the version was not taught
+    row = dict(enumerate(version.accuracy, 1))
     measured = {task: row.get(task) for task in version.tasks}
     cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in measured.items()]
     if cells:

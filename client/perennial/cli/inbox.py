@@ -1,4 +1,4 @@
-"""The batches that lie in a folder: which of them are whole, and where each is moved once its job has ended.
+"""Batches in a watched folder: which of them are complete, and where each moves after its job.
 
 No link is followed, and nothing outside the folder is touched.
 """
@@ -20,16 +20,16 @@ from perennial.transfer import ARCHIVE_ENDINGS
 LEARNED, HELD, FAILED = "learned", "held", "failed"
 PLACES = (LEARNED, HELD, FAILED)
 MARK = ".done"
-"""Inside a folder, or behind the name of an archive: it is whole."""
+"""Marks a batch as complete: the name of a file in its folder, or a suffix to an archive's name."""
 LOCK = ".watch-folder.lock"
 
 
 class InUse(PerennialError):
-    """Another process has the folder."""
+    """Another process has locked the folder."""
 
 
 class Unsendable(ConfigError):
-    """A batch holds a link, or cannot be read."""
+    """A batch contains a link or a special file, or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Found:
     """A batch in the folder.
 
     Attributes:
-        changed_at: when something in it last changed, in seconds since 1970.
-        state: names, sizes and times of all that is in it; equal states: it is unchanged.
-        problem: why it cannot be sent: a link or a pipe in it, or a folder that cannot be read.
+        changed_at: time of the last change of anything in it, in seconds since 1970.
+        state: names, sizes and times of all its entries; an equal state means that it has not
+            changed.
+        problem: reason why it cannot be sent, such as a link, a pipe or an unreadable folder.
     """
 
     path: Path
@@ -49,13 +50,15 @@ class Found:
     problem: str | None = None
 
     def is_whole(self, quiet_s: float) -> bool:
-        """Return True where it is marked, or was not changed for some seconds."""
+        """Return True if the batch is marked as complete or has not changed for `quiet_s`
+        seconds."""
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
 def find_batches(folder: Path) -> list[Found]:
-    """Return the folders and archives that lie in a folder, by name, without hidden ones, links and all else."""
-    found = []
+    """Return the folders and archives in a folder by name, without hidden files, links and other
+    types."""
+    batches = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
@@ -64,19 +67,19 @@ def find_batches(folder: Path) -> list[Found]:
             if is_archive or entry.is_dir(follow_symlinks=False):
                 batch = look_at(Path(entry.path))
                 if batch is not None:
-                    found.append(batch)
-    return found
+                    batches.append(batch)
+    return batches
 
 
 def look_at(path: Path) -> Found | None:
-    """Return a batch as it is now; None: it is gone."""
+    """Return a batch as it is now, or None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
         try:
-            for name, seen in _walk(path):
-                latest = max(latest, seen.st_mtime, seen.st_ctime)
-                state.append((name, seen.st_size, seen.st_mtime_ns, seen.st_ino))
-                problem = problem or _refuse(one_line(f"{path.name}/{name}"), seen.st_mode)
+            for name, status in _walk(path):
+                latest = max(latest, status.st_mtime, status.st_ctime)
+                state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+                problem = problem or _refuse(one_line(f"{path.name}/{name}"), status.st_mode)
         except PermissionError as error:
             problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
@@ -87,7 +90,7 @@ def look_at(path: Path) -> Found | None:
 
 
 def _refuse(name: str, mode: int) -> str | None:
-    """Return why an entry of a batch is not read; None: it is a file or a folder."""
+    """Return the reason why an entry of a batch is not read; None for a file or a folder."""
     if stat.S_ISLNK(mode):
         return f"It holds a link, {name}: links are not followed."
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -96,7 +99,10 @@ def _refuse(name: str, mode: int) -> str | None:
 
 
 def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield names below a path with their status, the path itself first. Hidden ones are no part of a batch."""
+    """Yield names below a path with their status, the path itself first.
+
+    Hidden ones are left out.
+    """
     yield "", path.lstat()
     if not stat.S_ISDIR(path.lstat().st_mode):
         return
@@ -114,12 +120,15 @@ def _walk(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
-    """Move a batch to `learned`, `held` or `failed` beside it, with the reason as a text; returns where it is.
+    """Move a batch to `learned`, `held` or `failed` beside it, with the reason in a text file.
 
-    Where the name is taken there, a number is added.
+    If the name is taken there, a number is appended.
+
+    Returns:
+        The new path of the batch.
 
     Raises:
-        ConfigError: that place is a link, or no folder.
+        ConfigError: the destination is a link, or no folder.
     """
     folder = batch.parent / place
     folder.mkdir(exist_ok=True)
@@ -130,7 +139,8 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
         number += 1
         target = folder / f"{number}-{batch.name}"
     if reason is not None:
-        # First: a batch that lies there has its reason, also where the process is killed between the two.
+        # The reason is written first, so that a moved batch has it even if the process is killed
+        # between the two steps.
         _text_of(target).write_text(printable(reason.rstrip()) + "\n", encoding="utf-8")
     batch.rename(target)
     batch.with_name(batch.name + MARK).unlink(missing_ok=True)
@@ -143,11 +153,12 @@ def _text_of(target: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process until the block or the process ends, also where the process is killed.
+    """Lock a folder for this process until the block ends or the process dies, even if it is
+    killed.
 
     Raises:
-        InUse: another living process has it.
-        ConfigError: there is no such folder, or it cannot be written.
+        InUse: another living process holds the lock.
+        ConfigError: the folder does not exist, or is not writable.
     """
     path = folder / LOCK
     try:
@@ -162,7 +173,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.pwrite(lock, f"process {os.getpid()} of {_machine()}".encode(), 0)
         yield
     finally:
-        os.close(lock)  # the system gives it back, as it does of a process that dies
+        os.close(lock)  # closing releases the lock, as the end of the process does
 
 
 def _take(lock: int) -> bool:
@@ -181,7 +192,8 @@ def _take_on_windows(lock: int) -> bool:
     import msvcrt
 
     try:
-        os.lseek(lock, 1 << 20, os.SEEK_SET)  # behind what it says: a locked byte cannot be read
+        # past the text of the file: Windows does not let others read a locked byte
+        os.lseek(lock, 1 << 20, os.SEEK_SET)
         msvcrt.locking(lock, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
     except OSError:
         return False

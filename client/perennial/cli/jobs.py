@@ -34,22 +34,23 @@ def jobs() -> None:
     "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
 )
 def list_jobs(shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int) -> None:
-    """Jobs, newest first."""
-    client, asked = shell.client(), None if wanted is None else JOBS[wanted]
-    every = client.jobs.list(model=model, state=asked, kind=kind)
-    found = list(islice((one for one in every if wanted in (None, one.state, state(one))), limit))
+    """List jobs, newest first."""
+    client, service_state = shell.client(), None if wanted is None else JOBS[wanted]
+    every = client.jobs.list(model=model, state=service_state, kind=kind)
+    matching_jobs = list(islice((one for one in every if wanted in (None, one.state, state(one))), limit))
     rows = [
-        (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at)) for one in found
+        (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at))
+        for one in matching_jobs
     ]
-    shell.rows(found, rows, "No job.")
+    shell.rows(matching_jobs, rows, "No job.")
 
 
 @command("show", jobs)
 @click.argument("job")
 def show(shell: Shell, job: str) -> None:
-    """One job: where it is, what it waits for, and how it ended."""
-    found = shell.client().jobs.retrieve(job)
-    shell.answer(found, lambda: _show(found))
+    """Show one job: its progress, what it waits for, and how it ended."""
+    job_details = shell.client().jobs.retrieve(job)
+    shell.answer(job_details, lambda: _show(job_details))
 
 
 def _show(job: Job) -> None:
@@ -82,7 +83,7 @@ def _show(job: Job) -> None:
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
 def watch(shell: Shell, job: str, timeout: float | None) -> None:
-    """Follow a job to its end. With --json every event as a line. Ctrl-C leaves the job alone."""
+    """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.client()
     handle = client.job(job)
     handle.refresh()
@@ -96,7 +97,7 @@ def watch(shell: Shell, job: str, timeout: float | None) -> None:
 @click.argument("job")
 @click.option("--follow", "-f", "is_followed", is_flag=True, help="Go on until it has ended.")
 def logs(shell: Shell, job: str, is_followed: bool) -> None:
-    """What a job said."""
+    """Print the log of a job."""
     try:
         for one in shell.client().job(job).logs(follow=is_followed):
             mark = "" if one.level == "info" else f"{one.level}: "
@@ -110,8 +111,8 @@ def _acts(verb: str, text: str, done: str) -> None:
     @command(verb, jobs, help=text)
     @click.argument("job")
     def act(shell: Shell, job: str) -> None:
-        found = getattr(shell.client().jobs, verb)(job)
-        shell.answer(found, lambda: say(f"Job {job} {done}: it is {found.state}."))
+        changed_job = getattr(shell.client().jobs, verb)(job)
+        shell.answer(changed_job, lambda: say(f"Job {job} {done}: it is {changed_job.state}."))
 
 
 _acts("cancel", "End a job. It can be retried while its data is kept.", "is being ended")
@@ -124,7 +125,7 @@ _acts("resume", "Let a paused job go on, from its newest snapshot.", "goes on")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
-    """Learn a job's task again, at its place; '--recipe {}' takes the model's own recipe."""
+    """Learn a job's task again in its place; '--recipe {}' takes the model's own recipe."""
     client = shell.client()
     handle = client.jobs.retry(job, recipe=recipe)
     if detach:

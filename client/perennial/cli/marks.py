@@ -1,4 +1,4 @@
-"""Marks in tables of a terminal: which version is in production, and which one the figures of now are of."""
+"""Marks in tables on a terminal for the version in production and for the newest published one."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ MARK = "*"
 
 @dataclass(frozen=True)
 class Standing:
-    """Versions of a model by number: in production, and the newest published; None: there is none yet."""
+    """Numbers of a model's version in production and its newest published one; None: there is
+    none."""
 
     production: int | None
     latest: int | None
 
     @classmethod
     def of(cls, aliases: Mapping[str, int | None]) -> Self:
-        """That of a model's aliases."""
+        """Return the versions that a model's aliases name."""
         return cls(aliases.get("production"), aliases.get("latest"))
 
     def marked(self, version: int | None) -> Cell:
-        """A version's cell, with a mark where it is in production."""
+        """Return the cell of a version, marked if it is in production."""
         return f"{version}{MARK}" if version is not None and version == self.production else version
 
     def words(self, version: int | None) -> str:
-        """What a version is beside its number: ", in production"; empty of others."""
-        found = {self.production: "in production"}
+        """Return the role of a version as words after its number, such as ", in production"; else
+        ""."""
+        roles = {self.production: "in production"}
         if version is not None and version == self.latest:
-            found[version] = (
-                f"{found[version]} and the newest published" if version in found else "the newest published"
+            roles[version] = (
+                f"{roles[version]} and the newest published" if version in roles else "the newest published"
             )
-        return f", {found[version]}" if version is not None and version in found else ""
+        return f", {roles[version]}" if version is not None and version in roles else ""
 
     def legend(self) -> str:
-        """The sentence below a table; empty of a model without a version."""
+        """Return the legend below a table; empty for a model without a version."""
         if self.production is None or self.latest is None:
             return ""
         return f"{MARK} in production: version {self.production}."
 
     def now(self) -> str:
-        """The sentence that says which version “now” is; empty of a model without a version."""
+        """Return the sentence that says which version “now” is; empty for a model without a
+        version."""
         if self.latest is None:
             return ""
         return f"“now” is version {self.latest}{self.words(self.latest)}."

@@ -1,4 +1,4 @@
-"""metrics: the accuracy matrix."""
+"""Command `metrics`: the accuracy matrix of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perennial.cli.marks import Standing
 from perennial.cli.output import complain, fields, is_terminal, say
 
 FITTING = 6
-"""Tasks that fit beside each other into 80 columns."""
+"""Number of task columns that fit into a terminal of 80 columns."""
 
 
 @command("metrics", columns=DYNAMIC, short_help="How good each version is on each task.")
@@ -22,30 +22,31 @@ FITTING = 6
     "--last", "-n", type=click.IntRange(1), default=20, show_default=True, help="Versions, the newest ones."
 )
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
-    """How good each version (row) is on each task (column), and the figures of one version."""
+    """Show the accuracy of each version (row) on each task (column), and the figures of one
+    version."""
     client = shell.client()
-    found = client.metrics.retrieve(model, version)
+    matrix = client.metrics.retrieve(model, version)
 
     def show() -> None:
-        columns = found.columns
+        columns = matrix.columns
         is_free = is_terminal() and shell.form == Form()
-        shown = columns[-FITTING:] if is_free else columns
-        if len(shown) < len(columns):
-            complain(f"The newest {len(shown)} of {len(columns)} tasks; --json has all.")
-        pairs = list(zip(found.rows, found.accuracy_matrix, strict=True))[-last:]
+        shown_columns = columns[-FITTING:] if is_free else columns
+        if len(shown_columns) < len(columns):
+            complain(f"The newest {len(shown_columns)} of {len(columns)} tasks; --json has all.")
+        pairs = list(zip(matrix.rows, matrix.accuracy_matrix, strict=True))[-last:]
         where = Standing.of(client.models.retrieve(model).aliases) if is_free else Standing(None, None)
         rows = [
-            (where.marked(row.version), row.status, *cells[len(columns) - len(shown) :])
+            (where.marked(row.version), row.status, *cells[len(columns) - len(shown_columns) :])
             for row, cells in pairs
         ]
-        headings = ("version", "status", *(f"task {column.task}" for column in shown))
+        headings = ("version", "status", *(f"task {column.task}" for column in shown_columns))
         shell.form.write(headings, rows, "Nothing was measured yet.")
         if not is_free:
             return
-        summary = found.summary
+        summary = matrix.summary
         if where.legend():
             say(where.legend())
-        say(f"Version {found.version}{where.words(found.version)}:")
+        say(f"Version {matrix.version}{where.words(matrix.version)}:")
         fields(
             [
                 ("mean accuracy (ACC)", summary.acc),
@@ -56,4 +57,4 @@ def metrics(shell: Shell, model: str, version: str, last: int) -> None:
             ]
         )
 
-    shell.answer(found, show)
+    shell.answer(matrix, show)

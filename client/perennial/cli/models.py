@@ -28,7 +28,7 @@ STOP = click.Choice(["stop", "continue"])
 
 @click.group("models", cls=Commands)
 def models() -> None:
-    """Make, list, show, change, rebase and delete models."""
+    """Create, list, show, change, rebase and delete models."""
 
 
 models.add_command(rebase)
@@ -42,16 +42,22 @@ models.add_command(rebase)
 @click.argument("query", required=False)
 @state_option("--waits", "wanted", WAITS)
 def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
-    """All models; with QUERY those whose name holds it."""
+    """List all models; with QUERY, those whose name contains it."""
     every = shell.client().models.list(query=query, summary=True)
-    found = [one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}]
-    shell.rows(found, map(_row, found), "No model yet: make one with `perennial models create NAME`.")
+    matching_models = [
+        one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}
+    ]
+    shell.rows(
+        matching_models,
+        map(_row, matching_models),
+        "No model yet: make one with `perennial models create NAME`.",
+    )
 
 
 def _row(model: ListedModel) -> tuple[Cell, ...]:
     waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
     of = model.summary
-    if of is None:  # an older service
+    if of is None:  # an older service does not send it
         return (model.name, model.scenario, model.aliases.get("production"), None, None, None, waits)
     last = None if of.last_job is None else of.last_job.state
     return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
@@ -65,7 +71,7 @@ CHECKS = {
     "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
     "features_collapsed": "accuracy at most that features lose beside the best of the last 20 ancestors.",
 }
-"""The checks beside production, as their options are explained."""
+"""Checks against production, with the explanations of their options."""
 LIMITS = {
     "max_forgetting": "forgetting at most, 0 to 1.",
     "min_new_task": "accuracy on the new batch at least.",
@@ -75,18 +81,18 @@ LIMITS = {
     "min_coverage": "share of sure answers at least, 0 to 1.",
     **CHECKS,
 }
-"""What a gate may ask, as the options are explained."""
+"""Limits of a gate, with the explanations of their options."""
 NONE = "none"
-"""Typed where nothing is to be asked; `off` is the same."""
+"""Value that switches a limit off; `off` means the same."""
 
 
 class _Limit(click.ParamType[float | str]):
-    """A number, or `none`."""
+    """Type of an option that takes a number or `none`."""
 
     name = "limit"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """Read a number; the service says which are allowed."""
+        """Parse a number; the service checks its range."""
         text = str(value).strip().lower()
         if text in (NONE, "off"):
             return NONE
@@ -100,7 +106,7 @@ LIMIT = _Limit()
 
 
 def _fields() -> Callable[[Work], Work]:
-    """The options that `create` and `set` share."""
+    """Return a decorator that adds the options `create` and `set` share."""
 
     def add(work: Work) -> Work:
         options = [
@@ -151,7 +157,7 @@ def _fields() -> Callable[[Work], Work]:
 
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the request from options; what was not said is not in it."""
+    """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     gate: dict[str, Any] = {
         name: None if value == NONE else value for name, value in limits.items() if value is not None
@@ -161,16 +167,16 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
         gate["checks"] = checks
     precision, tags = values.pop("precision"), [tag for tag in values["tags"] if tag]
     is_tagged = bool(values.pop("tags"))
-    found = {name: value for name, value in values.items() if value is not None}
+    request_fields = {name: value for name, value in values.items() if value is not None}
     if is_tagged:
-        found["tags"] = tags
+        request_fields["tags"] = tags
     if precision is not None:
-        found["answers"] = {"precision": precision} if precision not in (0, NONE) else None
-    if found.get("training_data_days") == NONE:
-        found["training_data_days"] = None
-    if found.get("description") == "":
-        found["description"] = None
-    return {**found, **({"gate": gate} if gate else {})}
+        request_fields["answers"] = {"precision": precision} if precision not in (0, NONE) else None
+    if request_fields.get("training_data_days") == NONE:
+        request_fields["training_data_days"] = None
+    if request_fields.get("description") == "":
+        request_fields["description"] = None
+    return {**request_fields, **({"gate": gate} if gate else {})}
 
 
 @command("create", models)
@@ -188,20 +194,20 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 @click.option("--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there.")
 @_fields()
 def create(shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any) -> None:
-    """Make a model. Only its NAME is required."""
-    said = _said(values)
+    """Create a model. Only its NAME is required."""
+    request_fields = _said(values)
     for field in ("architecture", "base"):
-        if said.get(field, "").startswith("{"):
-            said[field] = json_value(said[field])
+        if request_fields.get(field, "").startswith("{"):
+            request_fields[field] = json_value(request_fields[field])
     client = shell.client()
-    model = client.models.create(name, scenario, exist_ok=exist_ok, **said)  # type: ignore[arg-type]
+    model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
         model = _with_base(shell, client, model, model.job)
     shell.answer(model, lambda: _show(model))
 
 
 def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
-    """Wait for the job that brings a new model's base. Raises JobEnded: it could not."""
+    """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait(shell, handle))
     if error is not None:
@@ -213,9 +219,9 @@ def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model
 @command("show", models)
 @click.argument("model")
 def show(shell: Shell, model: str) -> None:
-    """One model: what it is, where it stands, and what waits for you."""
-    found = shell.client().models.retrieve(model)
-    shell.answer(found, lambda: _show(found))
+    """Show one model: its settings, its versions, and what waits for you."""
+    model_details = shell.client().models.retrieve(model)
+    shell.answer(model_details, lambda: _show(model_details))
 
 
 def _show(model: Model) -> None:
@@ -263,36 +269,39 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has all."
         )
-    found = shell.client().models.update(model, **changes)
-    shell.answer(found, lambda: _show(found))
+    changed_model = shell.client().models.update(model, **changes)
+    shell.answer(changed_model, lambda: _show(changed_model))
 
 
 @command("rm", models)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rm(shell: Shell, model: str, yes: bool) -> None:
-    """Delete a model with all that is stored of it."""
+    """Delete a model with all its stored data."""
     client = shell.client()
-    found = client.models.retrieve(model)
+    model_details = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
-        confirm(f"Delete {found.name} with its {versions} versions? This cannot be undone")
-    client.models.delete(found.id)
-    shell.answer({"deleted": found.id, "name": found.name}, lambda: say(one_line(f"Deleted {found.name}.")))
+        confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
+    client.models.delete(model_details.id)
+    shell.answer(
+        {"deleted": model_details.id, "name": model_details.name},
+        lambda: say(one_line(f"Deleted {model_details.name}.")),
+    )
 
 
 @command("memory", models)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Remove them all.")
 def memory(shell: Shell, model: str, delete: bool) -> None:
-    """Images that a model keeps for replay."""
+    """Show the images that a model retains for replay, or delete them."""
     client = shell.client()
     if delete:
         client.memory.delete(model)
-    found = client.memory.retrieve(model)
+    buffer = client.memory.retrieve(model)
     rows: list[tuple[str, Cell]] = [
-        ("version", found.version),
-        ("images", found.items),
-        ("bytes", size(found.bytes)),
+        ("version", buffer.version),
+        ("images", buffer.items),
+        ("bytes", size(buffer.bytes)),
     ]
-    shell.answer(found, lambda: fields(rows))
+    shell.answer(buffer, lambda: fields(rows))

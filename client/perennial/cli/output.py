@@ -1,7 +1,8 @@
-"""What commands print: tables on a terminal, tab-separated lines elsewhere, JSON where it is asked for.
+"""Output of commands: tables on a terminal, tab-separated lines elsewhere, JSON on request.
 
-Results go to standard output. Progress, warnings and errors go to standard error. All of it passes `_write`, so no
-value of the service reaches a terminal unseen; a test fails for a command that prints in another way.
+Results go to standard output; progress, warnings and errors go to standard error. All output passes
+`_write`, which replaces control characters that the service may send. A test fails for a command
+that prints in another way.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOTHING = "–"
-"""A cell that has no value."""
+"""Cell without a value."""
 WIDTH = 80
-"""Columns of a terminal that does not say."""
+"""Columns assumed for a terminal that does not report its width."""
 LONGEST_NAME = 32
-"""Characters of a first column that is not broken: ids are no longer."""
+"""Most characters of a first column that is never wrapped: ids are no longer."""
 _UNBROKEN = "\x00"
-"""Stands for a space at which a line is not broken; no printable text has it."""
+"""Placeholder for a space where a line must not break; printable text never contains it."""
 Cell = str | int | float | bool | None
 
 
 def is_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """Return True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def complain(text: str) -> None:
-    """A sentence on standard error."""
+    """Print a sentence to standard error."""
     _write(folded(text, sys.stderr), sys.stderr)
 
 
 def say(text: str) -> None:
-    """A sentence on standard output."""
+    """Print a sentence to standard output."""
     _write(folded(text, sys.stdout), sys.stdout)
 
 
 def confirm(question: str) -> None:
-    """Ask a person.
+    """Ask a person to confirm.
 
     Raises:
-        PerennialError: the answer is no.
-        ConfigError: there is none.
+        PerennialError: the person declined.
+        ConfigError: no input is available.
     """
     with _asked("Nothing was done: nobody answered. Say --yes where nobody can be asked."):
         if not click.confirm(one_line(question), err=True):
@@ -70,8 +71,8 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
     """Ask a person for a text.
 
     Args:
-        missing: what is told where no answer comes.
-        is_secret: it is not shown while it is typed.
+        missing: the error message if standard input has ended.
+        is_secret: do not echo the input.
 
     Raises:
         ConfigError: standard input has ended.
@@ -82,24 +83,26 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
 
 @contextmanager
 def _asked(missing: str) -> Iterator[None]:
-    """Tell the end of standard input from Ctrl-C, which click makes the same."""
+    """Distinguish the end of standard input from Ctrl-C, for which click raises the same error."""
     try:
         yield
     except click.Abort as stopped:
-        complain("")  # the question's line has no end
+        complain("")  # finish the line of the question
         if isinstance(stopped.__context__, EOFError):
             raise ConfigError(missing) from None
         raise
 
 
 def _write(text: str, stream: TextIO) -> None:
-    """Print text without the controls that it may hold; where a stream cannot say a letter, with its code."""
+    """Print text without control characters; letters that the stream cannot encode become
+    escapes."""
     text, encoding = printable(text), stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def folded(text: str, stream: TextIO) -> str:
-    """Lines for a terminal, broken between words; commands stay on one line, so that they can be copied."""
+    """Wrap lines between words for a terminal; commands stay on one line so that they can be
+    copied."""
     text = printable(text)
     if not stream.isatty():
         return text
@@ -112,7 +115,7 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
         return text
     indent, width = text[: len(text) - len(rest)], max(40, _columns_of(stream))
     before, colon, typed = rest.rpartition(": perennial ")
-    if colon and len(text) > width:  # a command stays whole, so it gets a line of its own
+    if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_fold(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
     whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", _UNBROKEN), rest)
     return textwrap.fill(
@@ -126,12 +129,12 @@ def _fold(text: str, hanging: str, stream: TextIO) -> str:
 
 
 def document(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     _write_json(value, 2 if is_terminal() else None, None)
 
 
 def line(value: Any) -> None:
-    """One of several JSON documents, a line each."""
+    """Print one of several JSON documents, each on a line of its own."""
     _write_json(value, None, (",", ":"))
 
 
@@ -145,12 +148,12 @@ def _print(text: str) -> None:
 
 
 _json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=_print)
-"""Takes every JSON document that a command answers."""
+"""Receives every JSON document that a command prints."""
 
 
 @contextmanager
 def json_to(sink: Callable[[str], None]) -> Iterator[None]:
-    """Send JSON elsewhere than to standard output."""
+    """Send JSON to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:
         yield
@@ -159,18 +162,18 @@ def json_to(sink: Callable[[str], None]) -> Iterator[None]:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Print lines that another program made of an answer, as they come."""
+    """Print lines that another program produced from a response, as they arrive."""
     for one in lines:
         _print(one.rstrip("\n"))
 
 
 def plain_row(row: Sequence[Cell]) -> None:
-    """Cells with tabs between them."""
+    """Print cells separated by tabs."""
     _print("\t".join(_plain(cell) for cell in row))
 
 
 def csv_row(row: Sequence[Cell]) -> None:
-    """Cells as a line of CSV, quoted where that is needed."""
+    """Print cells as a line of CSV, quoted where necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow([_plain(cell) for cell in row])
     _print(text.getvalue())
@@ -179,11 +182,11 @@ def csv_row(row: Sequence[Cell]) -> None:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str, has_headers: bool | None = None
 ) -> None:
-    """Rows under headings; without a terminal, tab-separated and without headings.
+    """Print rows under headings; without a terminal, tab-separated and without headings.
 
     Args:
-        empty: what a person is told where there are none.
-        has_headers: whether there are headings; None: on a terminal alone.
+        empty: the message for a person if there are no rows.
+        has_headers: whether to print headings; None: only on a terminal.
     """
     if not is_terminal():
         if has_headers:
@@ -210,7 +213,7 @@ def table(
 
 
 def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
-    """Names and values, one a line; what has none is left out on a terminal."""
+    """Print names and values, one per line; on a terminal, pairs without a value are left out."""
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
@@ -224,20 +227,21 @@ def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
 
 
 def console() -> Console:
-    """Standard output for rich: as wide as the terminal; without colour where NO_COLOR is set."""
+    """Return a rich console for standard output, as wide as the terminal; NO_COLOR disables
+    colour."""
     from rich.console import Console
 
     return Console(width=_columns_of(sys.stdout))
 
 
 def _columns_of(stream: TextIO) -> int:
-    """How wide a terminal is; COLUMNS says otherwise."""
+    """Return the width of a terminal in columns; COLUMNS overrides it."""
     text = os.environ.get("COLUMNS", "")
     if text.isdigit() and int(text) > 0:
         return int(text)
     try:
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
-    except (OSError, ValueError):  # no terminal behind it
+    except (OSError, ValueError):  # the stream is no terminal
         return WIDTH
 
 
@@ -246,7 +250,7 @@ def _is_number(cell: str) -> bool:
 
 
 def shown(value: Cell) -> str:
-    """A cell for a person."""
+    """Return a cell as text for a person."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -265,7 +269,7 @@ def _plain(value: Cell) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes for a person, such as 12.3 MB."""
+    """Return a number of bytes for a person, such as 12.3 MB."""
     if count is None:
         return "–"
     amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
@@ -275,10 +279,10 @@ def size(count: int | None) -> str:
 
 
 def when_short(text: str | None) -> str | None:
-    """A time of this year, UTC, for a table: 11-23 14:35."""
+    """Return a time in UTC without its year, for a table: 11-23 14:35."""
     return None if text is None else f"{text[5:10]} {text[11:16]}"
 
 
 def when(text: str | None) -> str | None:
-    """A time in short: 2026-11-23 14:35 UTC."""
+    """Return a time in short form: 2026-11-23 14:35 UTC."""
     return None if text is None else f"{text[:10]} {text[11:16]} UTC"

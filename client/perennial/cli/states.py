@@ -1,4 +1,4 @@
-"""States that listings show, each of which can be asked for."""
+"""States shown in listings; each can be used as a filter."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ JOBS: dict[str, str] = {
         "running",
     ),
 }
-"""What `perennial.bars.state` says of a job, and the state that the service knows it by."""
+"""States of a job as `perennial.bars.state` names them, and the service's state for each."""
 STANDINGS = (
     *("queued", "running", "held", "learned", "rolled_back"),
     *("skipped", "discarded", "rejected", "failed", "cancelled"),
 )
-"""Of a task."""
+"""Standings of a task."""
 VERSIONS = ("published", "held")
 WEBHOOKS = ("enabled", "failing", "disabled")
 WAITS = ("held", "rolled_back", "rejected", "failed", "base")
-"""What waits for a person in a model."""
+"""Kinds of items in a model that wait for a person."""
 
 
 def state_option(flag: str, name: str, states: Iterable[str]) -> Callable[[Work], Work]:
-    """Make an option that takes one of the states that a listing shows."""
+    """Return an option that takes one of the states shown in a listing."""
     return click.option(
         flag, name, type=click.Choice(list(states)), metavar="STATE", help=f"Only those: {', '.join(states)}."
     )

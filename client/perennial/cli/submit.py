@@ -1,4 +1,4 @@
-"""submit: send a batch, follow its job."""
+"""Command `submit`: send a batch and follow its job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perennial.types import Report
 from perennial.words import bad_entries_of, by_commands, duration, repeated
 
 WORTH_SAYING_S = 10.0
-"""Seconds from which a person is warned of a wait."""
+"""Shortest expected wait, in seconds, of which a person is warned."""
 
 
 @command("submit", short_help="Send a batch of labelled images and follow its job.")
@@ -93,7 +93,7 @@ def submit(
                 if not known:
                     raise
                 source = source_of(path, known_classes=known, **chosen)
-        told = _say_source(source) if isinstance(source, PackedSource) else set()
+        printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
@@ -111,19 +111,20 @@ def submit(
                 keep_conflicts=keep_conflicts,
                 progress=sent,
             )
-        if isinstance(source, PackedSource):  # what was found while it was sent
+        if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
             for warning in source.warnings:
-                if warning not in told:
+                if warning not in printed_warnings:
                     complain(f"warning: {warning}")
     if handle.repeats is not None:
         complain(one_line(repeated(model, handle.repeats)))
         if handle.repeats.standing == "learned":
             learned(shell, client, handle)
             return
-        detach = detach and not (handle.job and handle.job.is_terminal)  # of a held one all is known
+        # a finished job can be reported at once
+        detach = detach and not (handle.job and handle.job.is_terminal)
     waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
     for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
-        if warning != waits:  # which is told when it is followed
+        if warning != waits:  # following the job prints that warning
             complain(f"warning: {by_commands(warning)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
@@ -132,13 +133,14 @@ def submit(
         return
     number = handle.task.number if handle.task else "?"
     job = shell_word(handle.id)
-    said = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
-    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(said))
+    sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
+    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(sentence))
 
 
 @contextmanager
 def _file(batch: str) -> Iterator[Path | str]:
-    """Yield what was named; standard input as a file, kept until it has arrived: it may have to be sent again."""
+    """Yield the named source; standard input becomes a temporary file, since a retry may have to
+    read it again."""
     if batch != "-":
         yield batch if is_address(batch) else Path(batch)
         return
@@ -150,7 +152,8 @@ def _file(batch: str) -> Iterator[Path | str]:
 
 
 def _pair(option: str) -> tuple[str, Any]:
-    """Name and value; a value is JSON (true, ["a", "b"]), else it is text."""
+    """Split an option into name and value; the value is parsed as JSON (true, ["a", "b"]), else it
+    is text."""
     name, is_pair, value = option.partition("=")
     if not is_pair or not name:
         raise click.UsageError(f"--option {option!r} is not NAME=VALUE.")
@@ -161,15 +164,18 @@ def _pair(option: str) -> tuple[str, Any]:
 
 
 def _keeps_conflicts(text: str) -> bool:
-    """Return True where images under two labels are to be learned. Raises UsageError."""
+    """Return True if images under two labels are to be learned.
+
+    Raises UsageError for other values.
+    """
     if text not in ("keep", "reject"):
         raise click.UsageError(f"conflicts is {text!r}; possible are keep and reject.")
     return text == "keep"
 
 
 def _say_source(source: PackedSource) -> set[str]:
-    """Say what is sent and what is left out; the warnings that were said."""
-    _ = source.size  # what is bad is known when every image has its size
+    """Print what is sent and what is left out; return the printed warnings."""
+    _ = source.size  # reading the size of every image finds the bad ones
     complain(source.describe())
     for warning in source.warnings:
         complain(f"warning: {warning}")

@@ -24,7 +24,7 @@ EMPTY = "No batch yet: `perennial submit`."
 
 @click.group("tasks", cls=Commands)
 def tasks() -> None:
-    """Batches of a model: list, show, and settle what waits."""
+    """List and show the batches of a model, and settle those that wait."""
 
 
 @command(
@@ -35,15 +35,16 @@ def tasks() -> None:
 @click.argument("model")
 @state_option("--standing", "standing", STANDINGS)
 def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
-    """The batches of a model, in order: how well each was known when it was learned, and now by the newest version."""
+    """List the batches of a model in order, with their accuracy when learned and with the newest
+    version."""
     client = shell.client()
-    found = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     if shell.is_json or not is_terminal() or shell.form != Form():
-        shell.rows(found, (_row(one, one.version) for one in found), EMPTY)
+        shell.rows(matching_tasks, (_row(one, one.version) for one in matching_tasks), EMPTY)
         return
     where = Standing.of(client.models.retrieve(model).aliases)
-    shell.rows(found, (_row(one, where.marked(one.version)) for one in found), EMPTY)
-    for text in filter(None, (where.legend(), where.now()) if found else ()):
+    shell.rows(matching_tasks, (_row(one, where.marked(one.version)) for one in matching_tasks), EMPTY)
+    for text in filter(None, (where.legend(), where.now()) if matching_tasks else ()):
         say(text)
 
 
@@ -56,10 +57,12 @@ def _row(task: Task, version: Cell) -> tuple[Cell, ...]:
 @click.argument("model")
 @click.argument("task", type=int)
 def show(shell: Shell, model: str, task: int) -> None:
-    """One batch: where it stands, its classes and what was found in it."""
+    """Show one batch: its standing, its classes and the findings in it."""
     client = shell.client()
-    found = client.tasks.retrieve(model, task)
-    shell.answer(found, lambda: _show(found, Standing.of(client.models.retrieve(model).aliases)))
+    task_details = client.tasks.retrieve(model, task)
+    shell.answer(
+        task_details, lambda: _show(task_details, Standing.of(client.models.retrieve(model).aliases))
+    )
 
 
 def _show(task: Task, where: Standing) -> None:
@@ -97,9 +100,11 @@ def _named(version: int | None, where: Standing) -> Cell:
 @click.argument("task", type=int)
 @REASON
 def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
-    """Let the line go on without a task whose version is held."""
-    found = shell.client().tasks.continue_without(model, task, reason=reason)
-    shell.answer(found, lambda: say(f"Task {task} is {found.standing}; later batches go on without it."))
+    """Let the lineage continue without a task whose version is held."""
+    skipped_task = shell.client().tasks.continue_without(model, task, reason=reason)
+    shell.answer(
+        skipped_task, lambda: say(f"Task {task} is {skipped_task.standing}; later batches go on without it.")
+    )
 
 
 @command("discard", tasks)
@@ -107,9 +112,9 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @click.argument("task", type=int)
 @REASON
 def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
-    """Give a task up: nothing waits for it any more."""
-    found = shell.client().tasks.discard(model, task, reason=reason)
-    shell.answer(found, lambda: say(f"Task {task} is {found.standing}."))
+    """Give a task up, so that nothing waits for it any more."""
+    discarded_task = shell.client().tasks.discard(model, task, reason=reason)
+    shell.answer(discarded_task, lambda: say(f"Task {task} is {discarded_task.standing}."))
 
 
 @command("relearn", tasks)
@@ -118,7 +123,7 @@ def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
 def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
-    """Learn a task again that production lacks, before all that wait."""
+    """Learn a task that production lacks again, before all waiting tasks."""
     client = shell.client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
     if detach:
@@ -134,7 +139,7 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
-    """Remove a batch's images; what was learned stays."""
+    """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
     shell.client().tasks.delete_data(model, task)

@@ -1,4 +1,4 @@
-"""watch-folder: send the batches that appear in a folder, and move each one when its job has ended."""
+"""Command `watch-folder`: send batches that appear in a folder, and move each after its job."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE_S = 180.0
-"""How long a service may be away while batches are under way."""
+"""Longest time in seconds to wait for a service that is away while batches are under way."""
 AWAY = (ServiceUnreachable, Unavailable, TooManyRequests)
-"""Not the batch's fault: it is sent again later."""
+"""Errors that are not the batch's fault: it is sent again later."""
 OF_THE_BATCH = (ArchiveRejected, ConfigError, Conflict, Invalid, TooLarge)
-"""Refusals that a batch would meet again."""
+"""Refusals that the same batch would meet again."""
 STOPPED_BY = ("held", "failed", "rejected")
-"""What a job waits for that only a person settles."""
+"""Standings of a task that stops a job until a person acts."""
 WORST = (
     Exit.ERROR,
     Exit.FAILED,
@@ -56,7 +56,7 @@ WORST = (
     Exit.UNAVAILABLE,
     Exit.STILL_RUNNING,
 )
-"""The exit status of several batches is the first of these that one of them has."""
+"""Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
 
 @command("watch-folder", short_help="Send the batches that appear in a folder, one after the other.")
@@ -100,7 +100,8 @@ def watch_folder(
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
     with inbox.locked(folder), shell.client() as client:
-        client.models.retrieve(model)  # a wrong name or key ends the command at once
+        # a wrong name or key ends the command before any batch is sent
+        client.models.retrieve(model)
         watch = Watch(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -121,7 +122,7 @@ class Sent:
     """A batch that is under way, as it was when it was sent.
 
     Attributes:
-        is_wait_reported: the command has said that the job waits for a base that cannot be fetched.
+        is_wait_reported: whether the wait for a base that cannot be fetched was reported.
     """
 
     batch: Found
@@ -132,14 +133,14 @@ class Sent:
 
 @dataclass
 class Watch:
-    """What is known of a folder.
+    """State of a watched folder.
 
     Attributes:
         sent: batches under way, by name.
-        ends: exit statuses of those that are settled.
-        stuck: batches that could not be moved, as they were then; they are left until they change.
+        ends: exit statuses of settled batches.
+        stuck: batches that could not be moved, as they were then; they stay until they change.
         away: the last error that was not a batch's fault; None: the service answers.
-        heard: when the service last answered, on the monotonic clock in seconds.
+        heard: time of the service's last response, on the monotonic clock in seconds.
     """
 
     shell: Shell
@@ -156,10 +157,10 @@ class Watch:
 
     @property
     def is_settled(self) -> bool:
-        """True where nothing is left that goes on by itself.
+        """True if nothing is left that continues by itself.
 
-        While batches are under way a service that does not answer is waited for, as by `JobHandle.wait`: it may be
-        restarted. A quota that is full is too, since a job that ends makes room.
+        An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
+        A full quota is waited for as well, since a job that ends makes room.
         """
         if all(_waits_for_person(one.job) for one in self.sent.values()):
             return True
@@ -167,7 +168,7 @@ class Watch:
 
     @property
     def status(self) -> Exit:
-        """The exit status of the worst batch."""
+        """Exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
             ends.add(status_of(self.away))
@@ -177,7 +178,7 @@ class Watch:
         return next((one for one in WORST if one in ends), Exit.DONE)
 
     def look(self) -> None:
-        """Put away what is settled, and send what is whole."""
+        """Move settled batches away, and send complete ones."""
         self.away = None
         self._each(list(self.sent.values()), self._follow)
         if not isinstance(self.away, ServiceUnreachable):
@@ -186,7 +187,7 @@ class Watch:
             )
 
     def _each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
-        """Do something with each; what the service cannot do with one, as with an error of its own, stops no other."""
+        """Apply `act` to each item; an error with one item does not stop the others."""
         for item in items:
             try:
                 act(item)
@@ -214,7 +215,7 @@ class Watch:
             self._report_wait(one)
 
     def _report_wait(self, one: Sent) -> None:
-        """Say once that a job waits for a base that cannot be fetched."""
+        """Report once that a job waits for a base that cannot be fetched."""
         lacking = None if one.job is None else lacks_base(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
@@ -279,20 +280,21 @@ class Watch:
         self._tell(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
 
     def _tell(self, name: str, what: str, more: str) -> None:
-        said = {"batch": name or None, "what": what, "more": more}
+        record = {"batch": name or None, "what": what, "more": more}
         if self.shell.is_json:
-            line(said)
+            line(record)
         else:
             say(one_line(": ".join(part for part in (name, what, more) if part)))
 
 
 def _may_pass(error: PerennialError) -> bool:
-    """Return True for an error that is not a batch's fault: the service is away, full, broken or at work on it."""
+    """Return True for an error that is not a batch's fault: the service is away, full, broken or
+    busy."""
     return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
 
 
 def _is_in_flight(error: PerennialError) -> bool:
-    """Return True where an earlier attempt of the same request is still being answered."""
+    """Return True if an earlier attempt of the same request is still being processed."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
@@ -305,4 +307,4 @@ def _waits_for_person(job: Job | None) -> bool:
 def _name_of(path: Path) -> str:
     from perennial.cli.submit import _label
 
-    return one_line(_label(str(path)))  # a name that is no UTF-8 cannot be sent
+    return one_line(_label(str(path)))  # a name that is not UTF-8 cannot be sent as it is

@@ -1,7 +1,8 @@
-"""Choices that give each class of a memory its share, whatever the stream is made of.
+"""Choices that give each class its share of a replay buffer, whatever the stream contains.
 
-A draw has equally many items of each class, as far as there are so many. A full memory gives up an item of its largest
-class (Chrysakis & Moens 2020, Online Continual Learning from Imbalanced Data, ICML).
+A draw has equally many items of each class, as far as there are enough. A full buffer gives up an
+item of its largest class (Chrysakis & Moens 2020, Online Continual Learning from Imbalanced Data,
+ICML).
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from torch import Tensor
 
 
 def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return min(n, N) different rows int64, as equally many of each class as there are; the rest by chance.
+    """Return min(n, N) different rows int64, equally many per class as far as possible; ties by
+    chance.
 
     Args:
         classes: int64 [N], on the CPU.
     """
     order = torch.randperm(classes.numel(), generator=generator)
-    turns = _count_before(classes[order])
+    earlier_counts = _count_before(classes[order])
     chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
-    return order[(turns + chance).argsort(stable=True)[:n]]
+    return order[(earlier_counts + chance).argsort(stable=True)[:n]]
 
 
 def _count_before(classes: Tensor) -> Tensor:
-    """int64 [N]: how many items before each one are of its class."""
+    """Return the number of earlier items of the same class for each item, int64 [N]."""
     by_class = classes.argsort(stable=True)
     _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
     starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
@@ -37,16 +39,16 @@ def _count_before(classes: Tensor) -> Tensor:
 def choose_slots_evenly(
     draws: Sequence[float], classes: Sequence[int], held: Sequence[int], seen: dict[int, int], capacity: int
 ) -> dict[int, int]:
-    """Return slot → position in the batch, for the items of a batch that are kept.
+    """Return slot → position in the batch for the retained items of a batch.
 
-    A full memory replaces an item of its largest class by one of a smaller class; of the largest class itself it stays
-    a uniform sample (algorithm R).
+    A full buffer replaces an item of its largest class by one of a smaller class; of the largest
+    class itself it stays a uniform sample (algorithm R).
 
     Args:
-        draws: uniform [0, 1), one for each item.
-        classes: of each item.
-        held: the class in each slot.
-        seen: class → items offered before; updated.
+        draws: uniform random numbers in [0, 1), one per item.
+        classes: the class of each item.
+        held: the class of the item in each slot.
+        seen: class → number of items offered before; updated.
     """
     slots: dict[int, int] = {}
     places: dict[int, list[int]] = {}

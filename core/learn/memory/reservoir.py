@@ -1,9 +1,10 @@
-"""A uniform random sample of a stream, in constant memory.
+"""Reservoir: a uniform random sample of a stream, in constant memory.
 
-Reservoir sampling (Vitter 1985, algorithm R): item n + 1 of the stream is kept with probability M / (n + 1)
-and then replaces a random slot. Items are raw uint8 images, augmented anew at replay, with label (row of its
-head), task number and optionally the logits of the forward pass that trained on them. Everything, counters
-and generator included, lives in a section of the method's state.
+Reservoir sampling (Vitter 1985, algorithm R): item n + 1 of the stream is retained with probability
+M / (n + 1) and then replaces a random slot. Items are raw uint8 images, augmented again at each
+replay, with label (row of its head), task number and optionally the logits of the forward pass that
+trained on them. Everything, counters and generator included, lives in a section of the method's
+state.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from core.learn.state import Section
 from core.learn.transfer import send
 
 SEEN = "seen_by_class"
-"""Of the counters: items offered, by class. Only balanced reservoirs have it."""
+"""Counter of items offered, by class. Only balanced reservoirs have it."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """Some items: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths int64 [B].
+    """Items of a buffer: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths int64
+    [B].
 
-    `tasks`, int64 [B], are on the CPU: which heads are used is decided there.
+    `tasks`, int64 [B], are on the CPU, where the heads to use are chosen.
     """
 
     images: Tensor
@@ -39,15 +41,15 @@ class Items:
 
     @staticmethod
     def of(section: Section, rows: Tensor) -> Items:
-        """Rows int64 [B], on the CPU, of the buffer that a section holds."""
-        held = section.tensors
+        """Return the rows int64 [B], on the CPU, of a section's buffer."""
+        tensors = section.tensors
         tasks = section.on_host("tasks").index_select(0, rows)
-        rows = send(rows, held["labels"].device)
-        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items() if name != "tasks"}
+        rows = send(rows, tensors["labels"].device)
+        picked = {name: tensor.index_select(0, rows) for name, tensor in tensors.items() if name != "tasks"}
         return Items(picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths"))
 
     def some(self, rows: slice) -> Items:
-        """Some of these items."""
+        """Return a slice of these items."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
         return Items(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
@@ -56,8 +58,9 @@ class Items:
 class Reservoir:
     """A view of a state section as a reservoir of `capacity` items. It holds no data itself.
 
-    balanced: items are kept and drawn evenly over classes. heads: each task has a head of its own, so that a class
-    is a label of one task.
+    Args:
+        balanced: items are retained and drawn evenly over classes.
+        heads: each task has a head of its own, so that a class is a label of one task.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class Reservoir:
 
     @property
     def generator(self) -> torch.Generator:
-        """The section's generator, made at the first draw: erasing alone makes none."""
+        """The section's generator, created at the first draw: erasing alone creates none."""
         return self._section.generator("reservoir", self._seed)
 
     @property
@@ -82,26 +85,32 @@ class Reservoir:
 
     @property
     def seen(self) -> int:
-        """Items offered since the stream began."""
+        """Number of items offered since the stream began."""
         return max(int(self._section.json.get("seen", 0)), self.size)
 
     def begin(self, *, offers: int = 1, logits: bool = False) -> None:
-        """Before a task: fit the stored buffer, perhaps another method's, to its present use.
+        """Prepare the stored buffer, perhaps of another method, for its use in a task.
 
-        offers: how often each example of the task will be offered. Earlier offers are rescaled to as many per
-        example, so each example has the same chance whatever the epochs of its task. logits: whether items
-        keep them; False drops stored ones. A buffer beyond the capacity shrinks by a uniform choice.
+        Args:
+            offers: number of times each example of the task will be offered. Earlier offers are
+                rescaled to as many per example, so that each example has the same chance whatever
+                the epochs of its task.
+            logits: whether items keep them; False drops stored ones.
+
+        A buffer beyond the capacity shrinks by a uniform choice.
         """
         rescale_counters(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
             self._keep(self._choose(self.capacity).sort().values)
 
     def drop_tasks(self, tasks: set[int]) -> int:
-        """Remove all items of these tasks; returns how many were removed."""
+        """Remove all items of these tasks; return their number."""
         if self.size == 0:
             return 0
-        held = self._section.on_host("tasks").tolist()
-        keep = torch.tensor([i for i, task in enumerate(held) if task not in tasks], dtype=torch.int64)
+        stored_tasks = self._section.on_host("tasks").tolist()
+        keep = torch.tensor(
+            [i for i, task in enumerate(stored_tasks) if task not in tasks], dtype=torch.int64
+        )
         removed = self.size - keep.numel()
         if removed:
             self._keep(keep)
@@ -116,15 +125,17 @@ class Reservoir:
     ) -> None:
         """Offer a batch, in order.
 
-        images: returns the raw uint8 images of the rows asked for, which are on the CPU, so only kept rows are
-        gathered. labels: int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having
-        logits.
+        Args:
+            images: returns the raw uint8 images of given rows, on the CPU, so that only retained
+                rows are gathered.
+            labels: int64 [B].
+            logits: [B, W] or None; all calls of one reservoir must agree on having logits.
         """
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
-        seen, held = self.seen, self.size
+        offered, stored = self.seen, self.size
         slots = self._choose_slots(u, labels, task)
-        size = max([held, *(slot + 1 for slot in slots)])
-        self._section.json["seen"] = seen + len(u)
+        size = max([stored, *(slot + 1 for slot in slots)])
+        self._section.json["seen"] = offered + len(u)
         if slots:
             host = torch.tensor([list(slots), list(slots.values())])
             at, rows = send(host, labels.device)
@@ -136,7 +147,7 @@ class Reservoir:
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
                 values["widths"] = torch.full_like(rows, logits.shape[1])
-            tasks = self._section.on_host("tasks") if held else None
+            tasks = self._section.on_host("tasks") if stored else None
             for name, value in values.items():
                 self._section.tensors[name] = self._written(self._section.tensors.get(name), at, value, size)
             if at.device.type != "cpu":
@@ -144,45 +155,48 @@ class Reservoir:
                 self._section.keep_on_host("tasks", tasks)
 
     def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
-        """min(n, size) different items, and a table rand(B, columns) for their augmentation."""
+        """Draw min(n, size) different items, and a table rand(B, columns) for their
+        augmentation."""
         rows = self._choose(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
         return Items.of(self._section, rows), table
 
     def _choose(self, n: int) -> Tensor:
-        """min(n, size) different rows int64 by chance."""
+        """Return min(n, size) different random rows, int64."""
         if self._balanced and self.size:
             return draw_evenly(self._classes(), n, self.generator)
         return torch.randperm(self.size, generator=self.generator)[:n]
 
     def _choose_slots(self, draws: Sequence[float], labels: Tensor, task: int) -> dict[int, int]:
-        """Slot → position in the batch, for the items of a batch that are kept."""
+        """Return slot → position in the batch for the retained items of a batch."""
         if not self._balanced:
-            self._section.json.pop(SEEN, None)  # it would be of some batches only
+            self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
             return choose_slots(draws, self.seen, self.size, self.capacity)
         new = labels.cpu()
         classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
-        held = self._classes().tolist() if self.size else []
-        seen = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
-        slots = choose_slots_evenly(draws, classes.tolist(), held, seen, self.capacity)
-        self._section.json[SEEN] = {str(kind): seen[kind] for kind in sorted(seen)}
+        slot_classes = self._classes().tolist() if self.size else []
+        offered_by_class = {int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()}
+        slots = choose_slots_evenly(draws, classes.tolist(), slot_classes, offered_by_class, self.capacity)
+        self._section.json[SEEN] = {str(kind): offered_by_class[kind] for kind in sorted(offered_by_class)}
         return slots
 
     def _classes(self) -> Tensor:
-        """int64 [size], on the CPU: the class of each item."""
+        """Return the class of each item, int64 [size], on the CPU."""
         labels = self._section.on_host("labels")
         return _number_classes(labels, self._section.on_host("tasks")) if self._heads else labels
 
     def _keep(self, rows: Tensor) -> None:
-        held = self._section.tensors
-        for name in list(held):
-            held[name] = held[name].index_select(0, rows.to(held[name].device))
+        tensors = self._section.tensors
+        for name in list(tensors):
+            tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
     def _written(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
-        """`old` with `size` rows, of which those at `at`, int64 [b], are `value` [b, …]."""
+        """Return `old` with `size` rows, in which the rows `at`, int64 [b], are set to `value` [b,
+        …]."""
         if old is None:
             old = value.new_zeros((0, *value.shape[1:]))
-        if old.dim() == 2 and value.shape[1] != old.shape[1]:  # logits of a head that has grown
+        # the logits are of a head that has grown since
+        if old.dim() == 2 and value.shape[1] != old.shape[1]:
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
         old = _longer(old, size, self.capacity)
@@ -190,7 +204,7 @@ class Reservoir:
 
 
 def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
-    """The reservoir of a run, balanced where its recipe says so."""
+    """Return the reservoir of a run, balanced if its recipe says so."""
     return Reservoir(
         section,
         capacity,
@@ -201,14 +215,16 @@ def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
 
 
 def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
-    """int64 [n]: a number for each label of each task."""
+    """Return a class number for each label of each task, int64 [n]."""
     return (tasks << 32) + labels
 
 
 def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:
-    """Slot → position in the batch, for the items of a batch that are kept (algorithm R).
+    """Return slot → position in the batch for the retained items of a batch (algorithm R).
 
-    draws: uniform [0, 1), one per item. seen, size: items offered and held before.
+    Args:
+        draws: uniform random numbers in [0, 1), one per item.
+        seen, size: number of items offered and stored before.
     """
     slots: dict[int, int] = {}
     for row, draw in enumerate(draws):
@@ -225,7 +241,8 @@ def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) ->
 
 
 def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
-    """Bring a buffer's counters to `offers` per example, and drop logits that are not kept."""
+    """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
+    stored."""
     json = section.json
     if SEEN in json:
         json[SEEN] = {
@@ -239,7 +256,10 @@ def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
 
 
 def _longer(old: Tensor, size: int, capacity: int) -> Tensor:
-    """`old` with `size` rows. Storage doubles, so filling costs linear time, not quadratic."""
+    """Return `old` with `size` rows.
+
+    Storage doubles, so filling costs linear time, not quadratic.
+    """
     if size <= old.shape[0]:
         return old
     room = old.untyped_storage().nbytes() // (old[0].nbytes) if old.shape[0] else 0

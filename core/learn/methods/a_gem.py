@@ -20,11 +20,11 @@ from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
 from core.learn.registration import register
 
-FLAT = 1e-12  # a reference gradient with a smaller squared norm is ignored
+FLAT = 1e-12  # squared norm below which a reference gradient is ignored
 
 
 class AGemHyper(Strict):
-    """`buffer`: examples kept of all tasks.
+    """`buffer`: number of examples retained from all tasks.
 
     `reference_batch`: examples of the reference gradient, 0 for none.
     """
@@ -66,7 +66,7 @@ class AGem(Method):
         parameters = list(ctx.trainable.values())
         reference = memory_gradient(self, ctx, items, parameters)
         products = torch.stack([step_gradient(parameters) @ reference, reference @ reference])
-        conflict, norm = products.tolist()  # both in one copy, for which a GPU waits
+        conflict, norm = products.tolist()  # one copy for both, since a GPU is waited for at each
         if conflict < 0 and norm >= FLAT:
             add_to_step(-conflict / norm * reference, parameters)
 

@@ -37,19 +37,19 @@ from core.learn.registration import register
 from core.learn.transfer import send
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
-"""(present logits, items) → scalar loss of the items."""
+"""Loss of items as a scalar, from (present logits, items)."""
 
-CHUNK = 256  # images of a forward pass without gradient
+CHUNK = 256  # images per forward pass without gradient
 
 
 def stored_logits_loss(groups: Groups, items: Items) -> Tensor:
-    """Mean squared difference to the logits that the items had."""
+    """Return the mean squared difference from the logits stored with the items."""
     assert items.logits is not None
     return items_distillation(groups, items.logits)
 
 
 def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
-    """Mean cross-entropy."""
+    """Return the mean cross-entropy with the labels stored with the items."""
     return items_cross_entropy(groups, items.labels)
 
 
@@ -80,63 +80,69 @@ class Der(Method):
     hyper: DerHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """Name → (weight, loss) of each replayed term, in the order of their draws."""
+        """Return name → (weight, loss) of each replayed term, in the order of their draws."""
         return {"logits": (self.hyper.alpha, stored_logits_loss)}
 
     @property
     def shares_draw(self) -> bool:
-        """True where all replayed terms read the same draw; otherwise each has a draw of its own."""
+        """True if all replayed terms read the same draw; otherwise each has a draw of its own."""
         return False
 
     def begin_task(self, ctx: Context) -> None:
-        """Fit the reservoir to its use. Compute logits for items that another method stored without them."""
+        """Prepare the reservoir, and compute logits for items that another method stored without
+        them."""
         reservoir = self._reservoir(ctx)
         reservoir.begin(offers=ctx.recipe.epochs, logits=True)
         if reservoir.size and "logits" not in self.state["buffer"].tensors:
-            held = self.state["buffer"].tensors
-            held["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
-            held["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
-            # Without logits nothing would preserve them. Outputs beyond the highest stored label may have been added
-            # for this task.
+            tensors = self.state["buffer"].tensors
+            tensors["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
+            tensors["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
+            # Without logits nothing would preserve these items. Outputs beyond the highest stored
+            # label may have been added for this task.
             everything = torch.arange(reservoir.size)
-            self._fill_logits(ctx, everything, int(held["labels"].max()) + 1)
+            self._fill_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
     def after_merge(self, ctx: Context) -> None:
-        """Images of this task get the logits of the merged weights; those of earlier tasks keep theirs."""
+        """Store logits of the merged weights for images of this task; those of earlier tasks keep
+        theirs."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
             self._fill_logits(ctx, (buffer.on_host("tasks") == ctx.task).nonzero().squeeze(1))
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of the new batch, and the weighted loss of each replayed term."""
+        """Return the cross-entropy of the new batch, and the weighted loss of each replayed
+        term."""
         reservoir = self._reservoir(ctx)
-        wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
+        terms_in_use = {
+            name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0
+        }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        count = min(len(wanted), 1) if self.shares_draw else len(wanted)
+        count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
         draws = draw_parts(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
-            wanted, draws = {}, []  # fewer items than slices, and none for this one
+            terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
         if parts and ctx.rows_independent:
-            # One pass for all: a small network on a GPU costs time per call, not per image.
+            # One pass for all, since a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
             ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
             groups = []
             for x, tasks in parts:
-                # BatchNorm cannot train on a single image: it uses the running statistics for it.
+                # BatchNorm cannot train on a single image, so the running statistics are used for
+                # it.
                 with ctx.extra_forward() if len(x) > 1 else ctx.evaluation():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
-        for number, (name, (weight, loss)) in enumerate(wanted.items()):
+        for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_draw else number
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
-                taken, averaged = (_num_averaged(ctx, name, some) for some in (items, whole))
-                terms[name] = ctx.part.relative(taken, averaged) * terms[name]
+                slice_count, averaged = (_num_averaged(ctx, name, group) for group in (items, whole))
+                terms[name] = ctx.part.relative(slice_count, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -152,9 +158,9 @@ class Der(Method):
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
-        """Store the network's present logits of the items `index`, int64 [n] on the CPU.
+        """Store the network's present logits of the items `index`, int64 [n], on the CPU.
 
-        known: how many outputs count, of those of a single head; None: all.
+        `known`: number of outputs that count, for a single head; None: all.
         """
         found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.evaluation():
@@ -165,16 +171,18 @@ class Der(Method):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
                     places = send(part, ctx.device)
                     found.append((places if rows is None else places[rows], logits))
-        held = self.state["buffer"].tensors
-        wider = max((logits.shape[1] for _, logits in found), default=0) - held["logits"].shape[1]
-        held["logits"] = functional.pad(held["logits"], (0, max(0, wider)))
+        tensors = self.state["buffer"].tensors
+        wider = max((logits.shape[1] for _, logits in found), default=0) - tensors["logits"].shape[1]
+        tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
         for rows, logits in found:
-            held["logits"][rows] = functional.pad(logits, (0, held["logits"].shape[1] - logits.shape[1]))
-            held["widths"][rows] = logits.shape[1]
+            tensors["logits"][rows] = functional.pad(
+                logits, (0, tensors["logits"].shape[1] - logits.shape[1])
+            )
+            tensors["widths"][rows] = logits.shape[1]
 
 
 def _num_averaged(ctx: Context, term: str, items: Items) -> int:
-    """Return the count that a term is a mean over: items, or outputs where heads have different numbers of them."""
+    """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]
     return sum(len(ctx.network.classes_of(int(task))) for task in items.tasks.tolist())

@@ -1,4 +1,4 @@
-"""Deep linear continual fine-tuning (DLCFT): earlier tasks are kept as curvature instead of data.
+"""Deep linear continual fine-tuning (DLCFT): earlier tasks are stored as curvature instead of data.
 
 The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so an
 earlier task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ. Δ is
@@ -32,18 +32,18 @@ from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.registration import register
 from core.learn.squared_loss import ridge_head, squared_errors
 
-EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
-FEW_STEPS = 10  # optimizer steps of a task, below which an update ends far from its minimum
-PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
+EXACT_OUTPUTS = 10  # most outputs that are each probed by themselves
+FEW_STEPS = 10  # optimizer steps of a task below which an update ends far from its minimum
+PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at most so many per image
 
 
 class DlcftHyper(Strict):
-    """Hyper-parameters of the loss, of the curvature that is kept, and of the forecast.
+    """Hyper-parameters of the loss, of the stored curvature, and of the forecast.
 
     `alpha`: the targets are alpha · onehot.
-    `curvature`: what is kept per layer; "diagonal" takes an eighth of the memory of the others.
+    `curvature`: form stored per layer; "diagonal" takes an eighth of the memory of the others.
     `lambda`: the penalty's share beside replay in the class scenario.
-    `buffer`: images kept for replay, in the class scenario only.
+    `buffer`: images retained for replay, in the class scenario only.
     `weighting`: each task counts alike, or by its number of images ("samples").
     `probes`: random sign vectors per image in the curvature pass; null: all outputs one by one up to 10
         outputs, else 1 to 8, more for fewer images.
@@ -54,10 +54,10 @@ class DlcftHyper(Strict):
         the paper; the default in the scenarios data and task.
     `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
         every task.
-    `gradient`: whether the remaining gradient of earlier tasks is kept: not, for forecasts, or also as a
+    `gradient`: whether the remaining gradient of earlier tasks is stored: not, for forecasts, or also as a
         term of the objective.
     `max_factor_bytes`: larger factors of a layer are stored in a coarser form.
-    `keep_task_curvature` "diagonal": each task's own is kept as well, for forecasts by task.
+    `keep_task_curvature` "diagonal": each task's own is stored as well, for forecasts by task.
     `max_predicted_loss_rise`: only states with a smaller forecast are deployed (needs `validation`).
     """
 
@@ -115,7 +115,7 @@ class Dlcft(Method):
     # Structure.
 
     def build(self, network: Network) -> Network:
-        """The linearised network.
+        """Return the linearised network.
 
         Raises DataError when the model was linearised with other hyper-parameters.
         """
@@ -134,7 +134,8 @@ class Dlcft(Method):
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Weighted squared errors of the new batch and, in the class scenario, of replayed images."""
+        """Return weighted squared errors of the new batch and, in the class scenario, of replayed
+        images."""
         share, alpha = self._task_weight(ctx), self.hyper.alpha
         if not self._replays(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
@@ -149,7 +150,7 @@ class Dlcft(Method):
         }
 
     def penalty_grads(self, ctx: Context) -> None:
-        """Add the gradients of the curvature penalty, of the kept linear term, and of `decay`."""
+        """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
         if not _linearised(ctx).frozen or (share == 1 and decay == 0):
             return
@@ -172,7 +173,7 @@ class Dlcft(Method):
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
     def penalty(self, ctx: Context) -> float:
-        """The curvature penalty alone, without the linear term and `decay`."""
+        """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._penalty_weight(ctx)
         return (
             strength * float(self._memory(ctx).curvature.gradient(self._deltas(ctx))[1]) if strength else 0.0
@@ -258,11 +259,14 @@ class Dlcft(Method):
     # Forecasts.
 
     def forecast(self, ctx: Context) -> float | None:
-        """c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the kept gradient. None in the first task."""
+        """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
+
+        None in the first task.
+        """
         if not self._tasks:
             return None
         memory, deltas = self._memory(ctx), self._deltas(ctx)
-        rise = ctx.scratch.get("rise")  # computed in this step already, at these weights
+        rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
             rise = memory.curvature.gradient(deltas)[1]
         rise = memory.coupling * rise
@@ -272,8 +276,9 @@ class Dlcft(Method):
         return float(rise)
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """c/2 Δᵀ D_i Δ + q_iᵀ Δ: D_i the task's diagonal, c its coupling, q_i its gradient at Δ = 0."""
-        found: dict[int, float] = {}
+        """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
+        at Δ = 0."""
+        rises: dict[int, float] = {}
         deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
         for task, (diagonal, slope) in memory.of_tasks().items():
             terms = [
@@ -284,54 +289,56 @@ class Dlcft(Method):
                 for n, d in deltas.items()
                 if n in diagonal
             ]
-            found[task] = float(torch.stack(terms).sum()) if terms else 0.0
-        return found
+            rises[task] = float(torch.stack(terms).sum()) if terms else 0.0
+        return rises
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """Squared errors [B]."""
+        """Return squared errors [B]."""
         return squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
     def max_forecast(self) -> float | None:
-        """The recipe's `max_predicted_loss_rise`."""
+        """Return the recipe's `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
     # Weights of the objective's terms.
 
     @property
     def _tasks(self) -> int:
-        """Tasks before this one."""
+        """Number of tasks before this one."""
         return CurvatureMemory(self.state["curvature"]).tasks
 
     def _task_weight(self, ctx: Context) -> float:
-        """The new task's weight in the objective: 1/t, or its share of all images."""
+        """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.tasks + 1)
         return ctx.num_images / (memory.images + ctx.num_images)
 
     def _penalty_weight(self, ctx: Context) -> float:
-        """The curvature penalty's weight in the objective."""
+        """Return the curvature penalty's weight in the objective."""
         share = 1 - self._task_weight(ctx)
         return share * self.hyper.lambda_ if self._replays(ctx) else share
 
     def _replays(self, ctx: Context) -> bool:
-        """Whether a batch is replayed.
+        """Return True if a batch is replayed.
 
-        Without stored images (none yet, or deleted) the penalty alone stands for the earlier tasks.
+        Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
         """
         return ctx.scenario == "class" and self._tasks > 0 and self._reservoir(ctx).size > 0
 
     # Helpers.
 
     def _memory(self, ctx: Context) -> CurvatureMemory:
-        """The stored curvature, unpacked once."""
+        """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
-        found: CurvatureMemory = ctx.cache["memory"]
-        return found
+        memory: CurvatureMemory = ctx.cache["memory"]
+        return memory
 
     def _deltas(self, ctx: Context) -> dict[str, Tensor]:
-        """Δ of the parameters that move and that earlier tasks depend on. New rows of a head start at zero.
+        """Return Δ of the parameters that move and affect earlier tasks.
+
+        New head rows start at zero.
 
         In the task scenario heads are left out: earlier tasks do not depend on this task's head.
         """
@@ -343,16 +350,16 @@ class Dlcft(Method):
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _probes(self, ctx: Context) -> int | None:
-        """Sign vectors per image; None: every output by itself."""
+        """Return the number of sign vectors per image; None: every output by itself."""
         outputs = len(ctx.network.classes_of(ctx.head_task))
-        asked = self.hyper.probes
-        if asked is None and outputs <= EXACT_OUTPUTS:
+        requested = self.hyper.probes
+        if requested is None and outputs <= EXACT_OUTPUTS:
             return None
-        wanted = asked or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
-        return None if wanted >= outputs else wanted
+        num_vectors = requested or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
+        return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: Context) -> None:
-        """Fit the frozen rows of a head that has none: least squared error at ψ = 0.
+        """Fit the frozen rows of a head that has none, by least squares at ψ = 0.
 
         The head itself starts there.
         """
@@ -380,7 +387,7 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 
 
 def _adapt_norms(ctx: Context) -> None:
-    """BatchNorm layers take the mean statistics of one pass over the task."""
+    """Set BatchNorm layers to the mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return

@@ -22,7 +22,7 @@ from core.learn.registration import register
 
 
 class ErHyper(Strict):
-    """`buffer`: examples kept. `replay_batch`: examples per step; null: the batch size; 0: none."""
+    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch size; 0: none."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
@@ -50,24 +50,24 @@ class Er(Method):
         self._reservoir(ctx).begin()
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """One mean cross-entropy; under a masked softmax in two terms, new and replayed."""
+        """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             return super().loss_terms(ctx, batch)
         ((items, table, whole),) = draw_parts(ctx, reservoir, n, 1)
-        if items.labels.shape[0] == 0:  # fewer items than slices
+        if items.labels.shape[0] == 0:  # there are fewer items than slices
             terms = super().loss_terms(ctx, batch)
         else:
             terms = self._joint_terms(ctx, batch, items, table)
         if ctx.part.of == 1:
             return terms
-        taken = batch.y.shape[0] + items.labels.shape[0]
-        share = ctx.part.relative(taken, ctx.part.images + whole.labels.shape[0])  # one mean over both
+        slice_count = batch.y.shape[0] + items.labels.shape[0]
+        share = ctx.part.relative(slice_count, ctx.part.images + whole.labels.shape[0])  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
     def _joint_terms(self, ctx: Context, batch: Batch, items: Items, table: Tensor) -> dict[str, Tensor]:
-        """One mean over a slice's images and its items."""
+        """Return one mean cross-entropy over a slice's images and its items."""
         x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
@@ -77,13 +77,14 @@ class Er(Method):
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:
             return {"task": ctx.cross_entropy(logits, y)}
-        # Masked: the softmax of new data is over its own classes, that of old examples over all. One mean.
+        # Masked: the softmax of new data covers its own classes, that of old examples all. Both
+        # form one mean.
         new = ctx.cross_entropy(logits[:current], batch.y) * (current / y.shape[0])
         old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
-        """In the first epoch, offer the batch to the reservoir."""
+        """Offer the batch to the reservoir in the first epoch only."""
         if ctx.epoch == 0:
             self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 

@@ -40,14 +40,14 @@ CHUNK = 256  # images per forward pass over the exemplars
 
 
 class IcarlHyper(Strict):
-    """`exemplars`: images kept in all, K."""
+    """Hyper-parameters; `exemplars`: number of images retained in total, K."""
 
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
 
 
 @register
 class Icarl(Method):
-    """Classes are numbered over all heads. With a single head the numbers are its rows."""
+    """iCaRL. Classes are numbered over all heads; with a single head the numbers are its rows."""
 
     name = "icarl"
     footprint = Footprint(copies=8.0, batches=2.0, images=64)
@@ -72,7 +72,8 @@ class Icarl(Method):
     hyper: IcarlHyper
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """-‖φ(x) - μ_y‖² per class of the head, φ and μ of length one; without means the head's logits."""
+        """Return -‖φ(x) - μ_y‖² per class of the head, φ and μ of length one; without means the
+        head's logits."""
         means = self.state["own"].tensors.get(MEANS)
         if means is None:
             return self.forward(network, x, task)
@@ -86,7 +87,8 @@ class Icarl(Method):
         self.state["own"].clear()  # means of weights that are about to change
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """One mean binary cross-entropy over all classes, in two terms: this task's and the others."""
+        """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
+        others."""
         offset = ctx.network.first_class(ctx.head_task)
         x, labels = batch.x, batch.y + offset
         if (share := exemplars_for_batch(ctx, Exemplars(self.state["exemplars"]))) is not None:
@@ -107,7 +109,7 @@ class Icarl(Method):
         }
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean binary cross-entropy over all classes."""
+        """Return the mean binary cross-entropy over all classes."""
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
@@ -132,12 +134,16 @@ class Icarl(Method):
             self._make_means(ctx, exemplars, classes)
 
     def erase(self, tasks: set[int]) -> None:
-        """Remove the exemplars of these tasks. Class means are computed anew at the next task's end."""
+        """Remove the exemplars of these tasks.
+
+        Class means are recomputed at the end of the next task.
+        """
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
             self.state["own"].tensors.pop(MEANS, None)
 
     def _columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
-        """Columns of this task's classes among all, and those of the others: int64, ascending; once per task."""
+        """Return this task's columns among all classes, and the others: int64, ascending; once per
+        task."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
             new[ctx.class_rows + ctx.network.first_class(ctx.head_task)] = True
@@ -146,7 +152,8 @@ class Icarl(Method):
         return columns
 
     def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
-        """float32 [C, D]: the mean exemplar feature of each class, normalised to length one."""
+        """Compute the mean exemplar feature of each class, normalised to length one: float32 [C,
+        D]."""
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]
         if missing:
             ctx.warn(
@@ -162,6 +169,6 @@ class Icarl(Method):
 
 
 def _all_logits(network: Network, x: Tensor) -> Tensor:
-    """Logits float32 [B, C] over all classes of all heads."""
+    """Return logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
     return torch.cat([network.logits(features, task) for task in network.head_tasks()], dim=1).float()

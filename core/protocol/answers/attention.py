@@ -1,4 +1,4 @@
-"""What in a model waits for a person, and the requests that settle it."""
+"""Items in a model that wait for a person, and the requests that settle them."""
 
 from typing_extensions import TypedDict
 
@@ -7,7 +7,7 @@ from core.protocol.patch import RecipePatch
 
 
 class ActionBody(TypedDict, total=False):
-    """The body of such a request; `…` is for a person to fill in."""
+    """The body of a request that settles an item; a person replaces `…`."""
 
     version: int
     reason: str
@@ -15,7 +15,7 @@ class ActionBody(TypedDict, total=False):
 
 
 class ActionOut(TypedDict):
-    """A request that settles something; `body` null: it is not JSON."""
+    """A request that settles an item; `body` null: its body is not JSON."""
 
     title: str
     method: str
@@ -24,15 +24,15 @@ class ActionOut(TypedDict):
 
 
 class AttentionOut(TypedDict):
-    """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`;
-    the first mends it).
+    """An item in a model that waits for a person: a sentence (`detail`) and the requests that
+    settle it.
 
-    `kind`: held, rolled_back, rejected or failed, of a task; base: the weights of the model's base could not
-    be brought.
+    One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
+    failed, of a task; base: the weights of the model's base could not be fetched.
 
-    `version` is the held one, or of a task that was rolled back the one that knew it; `training_data_until`: the day on
-    which it can no longer be learned again. `pictures`: of a held version, a few held-out images that production
-    answers right and it answers wrong.
+    `version` is the held one, or for a task that was rolled back the one that knew it;
+    `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
+    held version, a few held-out images that production classifies correctly and it does not.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""What a job said while it ran: its events, its log, and its measurements."""
+"""Records of a running job: its events, its log, and its measurements."""
 
 from typing import Literal
 
@@ -10,11 +10,11 @@ EventType = Literal["state", "progress", "metric", "log", "snapshot"]
 
 
 class StateData(TypedDict, total=False):
-    """A change of state, with what is known of it.
+    """A change of state, with its details.
 
-    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that
-    were lost since the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it
-    made; `retry_of`: the job that it follows.
+    `attempt`: the attempt that began; `reason`: why it was given back, lost or stopped; `strikes`:
+    attempts lost since the last snapshot; `error`: why the job ended; `version`, `outcome`,
+    `warnings`: its results; `retry_of`: the job that it follows.
     """
 
     state: str
@@ -29,10 +29,10 @@ class StateData(TypedDict, total=False):
 
 
 class ProgressData(TypedDict, total=False):
-    """How far a phase is. `images`: so far; `loss`: mean since the last report.
+    """Progress of a phase. `images`: so far; `loss`: mean since the last report.
 
-    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then on, null: not known.
-    Of several reports that were written at once the last one has the two.
+    `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then
+    on, null: not known. Of several reports written at once, only the last one has these two.
     """
 
     phase: str
@@ -53,7 +53,7 @@ class LogData(TypedDict):
 
 
 class SnapshotData(TypedDict):
-    """Where the run was when its snapshot was stored."""
+    """Position of the run when its snapshot was stored."""
 
     stage: int | None
     epoch: int | None
@@ -68,14 +68,14 @@ class GridPoint(TypedDict):
 
 
 class Measured(TypedDict, total=False):
-    """What was counted beside the number of a measurement; which of it is there depends on its name.
+    """Counts of a measurement beside its number; which fields are present depends on its name.
 
-    `result`: right answers of a version (base, parent, new) on a task, by class [correct, total]; `accuracy_change`:
-    images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
-    `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
-    lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
-    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what
-    else was tried.
+    `result`: correct predictions of a version (base, parent, new) on a task, by class [correct,
+    total]; `accuracy_change`: images that the parent gets right and the new version does not, and
+    vice versa; `knn_probe`, `baseline_ncm`, `baseline_lda`: correct predictions of the features;
+    `loss_rise`: the forecast loss of a task, and its mean loss before and after;
+    `predicted_loss_rise`: the measured rise; `adp`: the best validated state by this step;
+    `rollback`: the mean over layers; `merge_weight`: the other weights that were tried.
     """
 
     version: str
@@ -103,7 +103,7 @@ class _Metric(TypedDict):
 
 
 class MetricData(_Metric, total=False):
-    """A measurement while learning: a number, what was counted beside it, or both."""
+    """A measurement while learning: a number, its counts, or both."""
 
     step: int | None
     data: Measured | None
@@ -113,7 +113,7 @@ EventData = StateData | ProgressData | MetricData | LogData | SnapshotData
 
 
 class EventOut(TypedDict):
-    """One event; ids rise. What `data` holds depends on `type`."""
+    """One event; ids rise. The content of `data` depends on `type`."""
 
     id: int
     type: EventType
@@ -156,7 +156,7 @@ class Point(TypedDict):
 
 
 class PointPage(TypedDict):
-    """A page of a job's measurements; loss among them."""
+    """A page of a job's measurements, including the loss."""
 
     items: list[Point]
     next_cursor: str | None

@@ -10,10 +10,11 @@ from core.protocol.report import BatchCheck, ExportReport
 
 
 class Progress(TypedDict):
-    """Where a job is; null: not known yet.
+    """Progress of a job; null: not known yet.
 
-    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds that the whole
-    job is expected to take from then on; `eta_s`: seconds left of the phase. `step` and `total_steps` are of the phase.
+    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
+    that the whole job is expected to take from then on; `eta_s`: seconds left of the phase. `step`
+    and `total_steps` are of the phase.
     """
 
     done: NotRequired[float | None]
@@ -27,12 +28,14 @@ class Progress(TypedDict):
 
 
 class WaitingFor(TypedDict):
-    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), the model's
-    base, whose weights are not there yet (base), or a CUDA device, which no worker has that reports (device); the two
-    without version and task.
+    """Reason why a queued job waits.
 
-    `job`: the one that brings the weights of the base; `done`: how far it is, 0 to 1; `failed`: whether it failed or
-    was cancelled, so that nothing goes on before a person acts.
+    `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
+    of the model's base that are not there yet; device, for a CUDA device that no reporting worker
+    has. The last two have no version and task.
+
+    `job`: the one that fetches the weights of the base; `done`: its progress, 0 to 1; `failed`: it
+    failed or was cancelled, so that nothing continues before a person acts.
     """
 
     kind: str
@@ -45,13 +48,13 @@ class WaitingFor(TypedDict):
 
 
 class JobOut(TypedDict):
-    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only
-    checked; `fetch`: weights that a model begins with.
+    """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
+    downloads the weights that a model begins with.
 
-    `task`: null where no task is learned; `report`: what a check found, once the job is over;
-    `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
-    `warnings`: tasks that its version will lack, a head that answers worse than its features could, and what
-    to do.
+    `task`: null if no task is learned; `report`: the findings of a check, once the job is over;
+    `outcome`: published or held, for its version; `waiting_for`: the reason why a queued job waits;
+    `warnings`: tasks that its version will lack, a head that predicts worse than its features
+    could, and what to do.
     """
 
     id: str

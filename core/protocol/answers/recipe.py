@@ -1,4 +1,4 @@
-"""A resolved recipe, as answers show it."""
+"""A resolved recipe, as responses show it."""
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -14,13 +14,13 @@ from typing_extensions import TypedDict
     )
 )
 class MethodChoice(TypedDict):
-    """A method's name, and beside it its hyper-parameters."""
+    """A method's name, with its hyper-parameters beside it."""
 
     name: str
 
 
 class OlorOut(TypedDict, total=False):
-    """After each step, a share of the way back to the weights that the run started from.
+    """After each step, weights move part of the way back to those that the run started from.
 
     `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
     """
@@ -51,29 +51,34 @@ class OptimizerOut(TypedDict, total=False):
 
 
 class HeadInit(TypedDict, total=False):
-    """How rows of new classes start."""
+    """Initialisation of rows for new classes."""
 
     init: str
 
 
 class RebalanceOut(TypedDict, total=False):
-    """After training, the head alone learns from as many images of each class; `lr` null: at the head's rate."""
+    """After training, the head alone learns from equally many images of each class; `lr` null: its
+    rate."""
 
     epochs: int
     lr: float | None
 
 
 class MergeOut(TypedDict, total=False):
-    """After training, a straight line back to the weights of the start: how far, or by which rule; the other
-    is null."""
+    """After training, weights move on a straight line back to the start, by `weight` or by the rule
+    `within`; the other is null.
+    """
 
     weight: float | None
     within: float | None
 
 
 class ResourcesOut(TypedDict, total=False):
-    """Where the job may run: device any, cpu or cuda, and CUDA devices at least. `resume`: same continues an
-    interrupted job only on the kind of device that it was begun on; any continues it anywhere."""
+    """Placement of a job: device any, cpu or cuda, and the minimum number of CUDA devices.
+
+    `resume`: same continues an interrupted job only on the kind of device that it was begun on; any
+    continues it anywhere.
+    """
 
     device: str
     gpus: int
@@ -81,7 +86,7 @@ class ResourcesOut(TypedDict, total=False):
 
 
 class RecipeOut(TypedDict, total=False):
-    """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
+    """Recipe of a task; GET /v1/methods has the schema. An older recipe may lack newer fields."""
 
     preset: str | None
     method: MethodChoice

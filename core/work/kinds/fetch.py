@@ -1,8 +1,8 @@
-"""Bring pretrained weights and make version 0 of a model of them.
+"""Fetch pretrained weights and make version 0 of a model from them.
 
-The weights are taken from the store where another model brought them, else from the package that has them, a file
-that a person put into the data directory, or the Hub. They are checked as an uploaded base is, and stored under their
-digest.
+The weights come from the store if another model fetched them, else from the package, a file that a
+person put into the data directory, or the Hub. They are checked like an uploaded base, and stored
+under their digest.
 """
 
 import shutil
@@ -33,38 +33,38 @@ from core.work.hub.downloader import download
 from core.work.kinds.kind import Done, Kind, Work
 
 FILE = "model.safetensors"
-"""The one file that is read of a repository."""
+"""The only file that is read from a repository."""
 CONVERT_TIMEOUT_S = 300.0
 BY_HAND = "pretrained"
-"""Folder of the data directory: `<name>.safetensors` in it is taken in place of a download."""
+"""Folder of the data directory; `<name>.safetensors` in it replaces a download."""
 
 
 def _run(work: Work) -> Done:
     with work.db.read() as session:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
-        return Done(None)  # an attempt before this one made version 0 and could not say so
-    wanted = _wanted(work, model)
+        return Done(None)  # an earlier attempt made version 0 but could not report it
+    pretrained = _wanted(work, model)
     blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
-    most = work.settings.max_fetches
-    found = turns.stored_or_mine(work.db, blobs, work.claim, wanted.repository, most)
-    said = "The weights were in the store already"
-    if found is None:
+    max_fetches = work.settings.max_fetches
+    weights = turns.stored_or_mine(work.db, blobs, work.claim, pretrained.repository, max_fetches)
+    origin = "The weights were in the store already"
+    if weights is None:
         try:
-            found, said = _brought(work, blobs, model, wanted)
-            _make(work, blobs, wanted, found)
+            weights, origin = _brought(work, blobs, model, pretrained)
+            _make(work, blobs, pretrained, weights)
         finally:
             turns.leave(work.db, work.claim)
     else:
-        _make(work, blobs, wanted, found)
+        _make(work, blobs, pretrained, weights)
     lines: list[Line] = [
-        ("info", f"{said}: {found.bytes:,} bytes, sha256 {found.sha256}. Version 0 is there.")
+        ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
     return Done(None, lines)
 
 
 def _wanted(work: Work, model: Model) -> Pretrained:
-    """What the catalogue says of the weights."""
+    """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
     known = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
@@ -77,22 +77,23 @@ def _wanted(work: Work, model: Model) -> Pretrained:
 
 
 def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
-    """The weights, checked and stored, and a sentence about where they are from."""
+    """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
-    expected = expected_base(work.settings, model.architecture, model.image)  # before anything is fetched
+    # raises before anything is downloaded
+    expected = expected_base(work.settings, model.architecture, model.image)
     work.begin("fetch")
     by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
     if wanted.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
         _convert(work, wanted, file)
-        said = f"The weights were taken from the package {imagenet_base.PACKAGE}"
+        origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
         shutil.copyfile(by_hand, file)
-        said = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
+        origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
         file, revision = _downloaded(work, wanted)
-        said = f"The weights were downloaded from {wanted.repository} at {revision}"
+        origin = f"The weights were downloaded from {wanted.repository} at {revision}"
     _require_room(work, file.stat().st_size)
     try:
         _check(file, expected)
@@ -106,13 +107,13 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
     if revision is not None:
         unfinished.forget(work.settings.folder(unfinished.FOLDER), wanted.repository)
     hit("fetch-stored")
-    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), said
+    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), origin
 
 
 def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(f"PERENNIAL_HUB is off where the worker runs. {_advice(work, wanted)}")
-    asked = DownloadAsked(
+    request = DownloadAsked(
         repository=wanted.repository,
         file=FILE,
         folder=work.settings.folder(unfinished.FOLDER),
@@ -123,14 +124,14 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
         work.progress("fetch", done, total)
 
     try:
-        found = download(asked, work.must_stop, report_progress, work.settings.stall_s)
+        file = download(request, work.must_stop, report_progress, work.settings.stall_s)
     except WeightsUnavailable as error:
         raise WeightsUnavailable(f"{error.detail}. {_advice(work, wanted)}") from error
-    return found.path, found.revision
+    return file.path, file.revision
 
 
 def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
-    """Write the ImageNet base in a process of its own, which imports torch and ends."""
+    """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
         why = "" if done.returncode == 0 else done.stderr.strip()[-300:] or "the process was ended"
@@ -143,7 +144,7 @@ def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
 
 
 def _advice(work: Work, wanted: Pretrained) -> str:
-    """What a person can do without the Hub."""
+    """Return advice for getting the weights without the Hub."""
     if wanted.repository == imagenet_base.NAME:
         return (
             f"Install {imagenet_base.PACKAGE} there again, and {_again(work)}; or create the model with another "
@@ -161,14 +162,14 @@ def _again(work: Work) -> str:
 
 
 def _check(file: Path, expected: ExpectedBase) -> None:
-    """Raises BaseInvalid for a file that does not hold the expected tensors, or has NaN in it."""
+    """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_header(file)
     check_expected(*to_compare(tensors, expected))
     check_finite(file, tensors)
 
 
 def _require_room(work: Work, size: int) -> None:
-    """Raises StorageFull when the owner may not store so many bytes more."""
+    """Raise StorageFull if the owner may not store so many more bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
         return
@@ -183,17 +184,18 @@ def _require_room(work: Work, size: int) -> None:
 
 
 def _make(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
-    """Make version 0, and remember where the weights lie.
+    """Make version 0, and record where the weights are stored.
 
     Raises:
         LeaseLost: another worker owns the job by now.
-        WrongState: a stop was asked for; nothing was made.
+        WrongState: a stop was requested; nothing was made.
     """
     with work.db.write() as session:
         job = hold(session, work.claim)
         after(job.state, Action.FINISH)
         references.share(session)
-        if found.sha256 is None or not blobs.has(found.sha256):  # deleted as unused since it was stored
+        # it was deleted as unused after it was stored
+        if found.sha256 is None or not blobs.has(found.sha256):
             raise Unavailable("The weights were removed before a version named them.")
         model = line.locked(session, job.model_id)
         if model.base_job is None:

@@ -1,4 +1,4 @@
-"""What a kind of job is, and what it works with."""
+"""A kind of job, and the tools it works with."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,14 @@ class Work:
 
     Attributes:
         folder: scratch space of this attempt; the worker deletes it.
-        must_stop: whether to stop now: cancelled, paused, taken away, out of time, or the worker shuts down. Ask often.
-        progress: tell how far it is: (phase, done, in all). Written at most once a second.
-        begin: tell that a phase begins whose steps are not counted.
-        train: run the learning process on a specification file and publish what it made, or say how else it ended.
-        process: run a job process on a specification file; the folder that it made, or None: it ended otherwise, and
-            the end of the job is written already.
+        must_stop: returns True if the attempt must stop now: cancelled, paused, taken away, out of
+            time, or the worker shuts down. Call it often.
+        progress: reports progress as (phase, done, total). Written at most once a second.
+        begin: reports that a phase begins whose steps are not counted.
+        train: runs the learning process on a specification file and publishes its result, or
+            records how else it ended.
+        process: runs a job process on a specification file; returns the folder with its result, or
+            None if the end of the job is recorded already.
     """
 
     db: Database
@@ -40,7 +42,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """The work is done. report: what was found, as the job's answer shows it; lines: the last ones of its log."""
+    """Result of finished work. report: findings in the job's response; lines: last ones of its
+    log."""
 
     report: BatchCheck | ExportReport | None
     lines: Sequence[Line] = ()
@@ -48,8 +51,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do about a job that reached a bound, for a person: of its time (also which setting the bound is), and of
-    its memory."""
+    """Advice for a person about a job that reached its limit of time or memory.
+
+    The advice about time also names the setting of the limit.
+    """
 
     time: str = (
         "(PERENNIAL_MAX_JOB_S; pauses do not count). Retry it with fewer epochs, or send smaller batches."
@@ -66,14 +71,15 @@ class Kind:
 
     Attributes:
         name: `Job.kind`, at most 12 characters.
-        priority: of an owner's jobs those with the lowest number come first (`core.work.turns`).
+        priority: jobs of an owner with the lowest number come first (`core.work.turns`).
         longest_s: seconds that a job may run, over all its attempts; 0: no limit.
-        run: does the work; None: the end of the job is written already.
-            May raise `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOff` to
-            wait for its turn without a worker, and any other error: an outage puts the job off, a damaged
-            object or a lost process counts as a lost attempt, the rest fails it. Another attempt begins it
-            anew.
-        able: whether this worker has what the kind needs; else it leaves such jobs to others.
+        run: does the work; returns None if the end of the job is recorded already. May raise
+            `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOff` to
+            wait for its turn without a worker, and any other error: an outage puts the job off, a
+            damaged object or a lost process counts as a lost attempt, all others fail it. Another
+            attempt restarts the work.
+        able: returns True if this worker has what the kind needs; else it leaves such jobs to
+            others.
     """
 
     name: str
