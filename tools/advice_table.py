@@ -265,9 +265,9 @@ something that a person may want to know. `python -m tools.advice_table` writes 
 
 What the first request for a held version brings, in mean accuracy over two batches of two digits (an `mlp` of 16
 units, one run each, `tests/e2e/test_first_advice.py`): the model's own recipe in place of the batch's .50 → .91; the
-head alone by `lwf` after fine-tuning .50 → .66; `slca` after `er` with two kept images .53, .53, .75 and
-.69 with four seeds, of which the gate holds the first two again. Rebalancing the next batch, as a biased head is advised: .25 → .81; going back from collapsed features: .17 → .96
-(`tests/e2e/test_advice_followed.py`).
+head alone by `lwf` after fine-tuning .50 → .66; `slca` after `er` with two kept images .53, .53, .75 and .69 with
+four seeds, of which the gate holds the first two again. Rebalancing the next batch, as a biased head is advised: .25
+→ .81; going back from collapsed features: .17 → .96 (`tests/e2e/test_advice_followed.py`).
 
 | advice | when | API | command line | page | followed |
 | --- | --- | --- | --- | --- | --- |"""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 FORGETS = {"method": "finetune", "epochs": 20, "batch_size": 8}
 REPLAY = {"method": {"name": "er", "buffer": 100}, "epochs": 20, "batch_size": 8}
 FEW = {**REPLAY, "method": {"name": "er", "buffer": 2}, "seed": 2}
-"""Two kept images: of the seeds 0 to 3, the first request mends 2 and 3, and the gate holds what it makes of 0 and 1."""
+"""Two retained images. Of the seeds 0 to 3, the first request mends 2 and 3; the gate holds the results of 0 and 1."""
 
 
 def make_model(client: Rest, name: str, **fields: Any) -> None:
