@@ -105,10 +105,10 @@ def _model(model: Model | ListedModel) -> str:
     where = "none yet" if production is None else f"version {production}"
     rows = [
         ("production", where if model.production_follows else f"{where}, put there by hand"),
-        ("line", "" if model.line_head is None else f"version {model.line_head}"),
+        ("newest", "" if model.line_head is None else f"version {model.line_head}"),
         ("scenario", model.scenario),
         ("base", model.base if isinstance(model.base, str) else f"{model.base.model} {model.base.version}"),
-        ("images", f"{model.image.size} pixels, {model.image.channels} channels"),
+        ("images", f"{model.image.size} pixels, {model.image.channels} channel{'s' * (model.image.channels != 1)}"),
         ("tags", ", ".join(model.tags)),
     ]
     about = f"<div>{_text(model.description)}</div>" if model.description else ""
