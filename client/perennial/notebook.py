@@ -108,7 +108,10 @@ def _model(model: Model | ListedModel) -> str:
         ("newest", "" if model.line_head is None else f"version {model.line_head}"),
         ("scenario", model.scenario),
         ("base", model.base if isinstance(model.base, str) else f"{model.base.model} {model.base.version}"),
-        ("images", f"{model.image.size} pixels, {model.image.channels} channel{'s' * (model.image.channels != 1)}"),
+        (
+            "images",
+            f"{model.image.size} pixels, {model.image.channels} channel{'s' * (model.image.channels != 1)}",
+        ),
         ("tags", ", ".join(model.tags)),
     ]
     about = f"<div>{_text(model.description)}</div>" if model.description else ""
