@@ -7,6 +7,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from perennial.cli.accuracies import explain, name_accuracies, read_accuracies
 from perennial.cli.beat import JobLines
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
@@ -148,12 +149,11 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
     production = model.aliases.get("production")
     where = "and in production" if production == job.version else f"production is at version {production}"
     say(one_line(f"Version {job.version} of {model.name} is published, {where}."))
-    # covers all tasks, also those that the version was not taught
-    row = dict(enumerate(version.accuracy, 1))
-    measured = {task: row.get(task) for task in version.tasks}
-    cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in measured.items()]
-    if cells:
-        say(f"  accuracy: {', '.join(cells)}")
+    accuracies = read_accuracies(client, job.model, version)
+    if accuracies:
+        say(f"  accuracy: {name_accuracies(accuracies)}")
+    for text in explain(accuracies):
+        say(f"  {text}")
     for text in compared(version):
         say(f"  {one_line(text)}")
     for text in found_in(task) if task else ():

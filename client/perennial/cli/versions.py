@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perennial import words
+from perennial.cli.accuracies import explain, name_accuracies, read_accuracies
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
@@ -14,6 +15,9 @@ from perennial.cli.output import Cell, fields, say, size, when
 from perennial.cli.recipe import recipe_rows
 from perennial.cli.states import VERSIONS, state_option
 from perennial.types import Version
+
+if TYPE_CHECKING:
+    from perennial import Perennial
 
 
 @click.group("versions", cls=Commands)
@@ -44,12 +48,13 @@ def show(shell: Shell, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
-    details = shell.client().versions.retrieve(model, version)
-    shell.answer(details, lambda: _show(details))
+    client = shell.client()
+    details = client.versions.retrieve(model, version)
+    shell.answer(details, lambda: _show(client, model, details))
 
 
-def _show(version: Version) -> None:
-    measured = [f"{right:.3f}" if right is not None else "–" for right in version.accuracy]
+def _show(client: Perennial, model: str, version: Version) -> None:
+    accuracies = read_accuracies(client, model, version)
     rows: list[tuple[str, Cell]] = [
         ("version", version.number),
         ("status", version.status),
@@ -57,7 +62,7 @@ def _show(version: Version) -> None:
         ("task", version.task),
         ("job", version.job),
         ("taught", ", ".join(str(task) for task in version.tasks)),
-        ("accuracy by task", ", ".join(measured)),
+        ("accuracy", name_accuracies(accuracies)),
         ("gate", "passed" if version.gate.passed else "not passed"),
         ("bytes", f"{size(version.bytes)}, of which new {size(version.bytes_new)}"),
         *recipe_rows(version.manifest.to_dict().get("recipe")),
@@ -65,6 +70,8 @@ def _show(version: Version) -> None:
         ("note", version.note),
     ]
     fields(rows)
+    for text in explain(accuracies):
+        say(f"  {text}")
     for reason in words.reasons(version):
         say(f"  {reason}")
     for text in words.unmeasured(version):
@@ -79,8 +86,9 @@ def _show(version: Version) -> None:
 @click.argument("text", required=False)
 def note(shell: Shell, model: str, version: str, text: str | None) -> None:
     """Set the note of a version; without TEXT remove it."""
-    details = shell.client().versions.update(model, version, note=text)
-    shell.answer(details, lambda: _show(details))
+    client = shell.client()
+    details = client.versions.update(model, version, note=text)
+    shell.answer(details, lambda: _show(client, model, details))
 
 
 @command("diff", versions, columns=DYNAMIC)

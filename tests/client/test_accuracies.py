@@ -1,0 +1,45 @@
+"""Accuracies by task, for a model with a rejected and a discarded task between learned ones."""
+
+from collections.abc import Iterator
+
+import pytest
+import stub
+from sample_answers import sample_answer
+
+from perennial.cli.main import run
+
+CELLS = {1: 0.9, 3: 0.1, 4: 0.8, 6: None}
+"""Task 2 was rejected; task 3 was discarded after a version had learned it; task 5 was rejected."""
+
+
+@pytest.fixture(autouse=True)
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
+    """A service whose version 7 was taught tasks 1, 4 and 6."""
+
+    def answer(asked: stub.Asked) -> stub.Said:
+        found = sample_answer(asked.method, asked.path)
+        path = asked.path.partition("?")[0]
+        if "/versions/" in path:
+            found = {**found, "number": 7, "tasks": [1, 4, 6], "accuracy": list(CELLS.values())}
+        elif path.endswith("/metrics"):
+            rows = [{**found["rows"][0], "version": 7}]
+            columns = [{**found["columns"][0], "task": task} for task in CELLS]
+            found = {**found, "rows": rows, "columns": columns, "accuracy_matrix": [list(CELLS.values())]}
+        elif "/jobs/" in path:
+            found = {**found, "version": 7, "task": 4}
+        elif "/tasks/4" in path:
+            found = {**found, "number": 4, "accuracy_when_learned": 0.8}
+        return stub.Said(body=found)
+
+    with stub.answering(answer) as found:
+        monkeypatch.setenv("PERENNIAL_URL", found.url)
+        monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
+        yield found
+
+
+@pytest.mark.parametrize("command", ["jobs watch job_1", "versions show birds 7", "versions note birds 7 ok"])
+def test_each_accuracy_is_named_by_its_task(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command.split()) == 0
+    out = capsys.readouterr().out
+    assert "task 1 0.900, task 4 0.800, task 6 –\n" in out
+    assert "–: not measured, since the task has no held-out images." in out
