@@ -4,8 +4,10 @@ import stat
 from pathlib import Path
 
 import pytest
+import stub
 
 from perennial import ConfigError, NoKey, Perennial, config
+from perennial.cli.main import run
 
 
 def test_an_argument_wins_over_a_profile_over_the_environment_over_the_stored_default(
@@ -58,9 +60,32 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
-    client = Perennial(base_url="https://perennial.example")
-    with client, pytest.raises(NoKey, match="perennial login"):
+    with (
+        stub.answering(lambda _: stub.Said()) as service,
+        Perennial(base_url=service.url) as client,
+        pytest.raises(NoKey, match="perennial login"),
+    ):
         client.models.retrieve("birds")
+    assert [one.path for one in service.asked] == ["/healthz"]
+    assert "authorization" not in service.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "models create birds", "submit birds photos", "predict birds a.png"]
+)
+def test_without_a_key_a_service_that_does_not_answer_is_told_first(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stub.answering(lambda _: stub.Said()) as gone:
+        monkeypatch.setenv("PERENNIAL_URL", gone.url)
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "a.png").write_bytes(b"no image")
+    (tmp_path / "a.png").touch()
+    assert run(command.split()) == 5
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [shown.err.strip()]
+    assert f"The service at {gone.url} does not answer" in shown.err and "key" not in shown.err
 
 
 def test_a_key_is_not_in_what_is_printed() -> None:

@@ -85,6 +85,17 @@ class Perennial:
         """Close open connections."""
         self._http.close()
 
+    def require_key(self) -> None:
+        """Check that there is a key, before work that would be in vain without one.
+
+        With a key, no request is sent.
+
+        Raises:
+            NoKey: there is no key for the service.
+            ServiceUnreachable: there is no key, and the service does not answer.
+        """
+        self._http.require_key()
+
     def me(self) -> types.Me:
         """Return the owner and the permissions of this key, and the service's limits."""
         return self._http.get(types.Me, "/v1/me")

@@ -35,6 +35,8 @@ NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 CODINGS = ("", "identity", "gzip")
 """Supported content encodings of a response."""
 NOT_MODIFIED = 304
+CHECK_S = 3.0
+"""Seconds in which a service has to answer that it is there, when there is no key for it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Http:
 
     Args:
         url: URL of the service, without `/v1`.
-        key: sent with every request; None: every request fails at once.
+        key: sent with every request; None: every request fails with the error of `require_key`.
         client: an httpx2 client, for custom proxies or certificates; its creator closes it.
     """
 
@@ -96,7 +98,9 @@ class Http:
             APIError: the response is a problem.
             BadAnswer: the response is not one of the API, or is too large.
             ServiceUnreachable: there is no response.
+            NoKey: there is no key for the service.
         """
+        self.require_key()
         headers = self._headers(ask)
         attempt = 1
         while True:
@@ -129,13 +133,36 @@ class Http:
         """Yield a response whose body is read in chunks, without retries.
 
         Raises:
-            APIError, BadAnswer, ServiceUnreachable: as `send`, also while the body is read.
+            APIError, BadAnswer, ServiceUnreachable, NoKey: as `send`, also while the body is read.
         """
+        self.require_key()
         try:
             with self._opened(ask, self._headers(ask)) as response:
                 yield response
         except httpx2.RequestError as error:
             raise self._unreachable(error) from error
+
+    def require_key(self) -> None:
+        """Check that there is a key.
+
+        A service that does not answer is reported first: a local one writes its key when it starts.
+
+        Raises:
+            NoKey: there is no key for the service.
+            ServiceUnreachable: there is no key, and the service does not answer its health check.
+        """
+        if self._key is not None:
+            return
+        request = self._client.build_request("GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S))
+        try:
+            with within(CHECK_S):
+                response = self._client.send(request, stream=True, follow_redirects=False)
+            response.close()
+        except httpx2.RequestError as error:
+            raise self._unreachable(error) from error
+        raise NoKey(
+            f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
+        )
 
     def _once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
         try:
@@ -189,10 +216,6 @@ class Http:
         """Return the headers for all attempts. The Idempotency-Key prevents a repeated
         submission.
         """
-        if self._key is None:
-            raise NoKey(
-                f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or say api_key=…."
-            )
         headers = {"Authorization": f"Bearer {self._key}", "User-Agent": f"perennial-client/{__version__}"}
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":

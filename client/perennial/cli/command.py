@@ -38,10 +38,14 @@ class Shell:
 
         Raises:
             ConfigError: see `perennial.config`.
+            NoKey: there is no key for the service.
+            ServiceUnreachable: there is no key, and the service does not answer.
         """
         from perennial import Perennial
 
-        return Perennial(base_url=self.url, profile=self.profile)
+        client = Perennial(base_url=self.url, profile=self.profile)
+        client.require_key()
+        return client
 
     def answer(self, value: Any, show: Callable[[], None]) -> None:
         """Print one JSON document with --json, else call `show`."""

@@ -77,8 +77,8 @@ def submit(
     Sending again never learns again: where MODEL has the same images under the same labels, the command follows the
     job that learns them, or says which version has.
     """
+    client, is_shown = shell.client(), sys.stderr.isatty()
     with _file(batch) as path:
-        client, is_shown = shell.client(), sys.stderr.isatty()
         chosen = dict(_pair(option) for option in options)
         keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
         if allow_private:
