@@ -36,12 +36,18 @@ ATTENTION = (
     "`perennial status` tells what settles it.",
 )
 """Phrases of the service, and the command line's form of each."""
+ISSUES = "perennial issues MODEL TASK"
+"""Command that lists the findings in a batch, where a sentence cannot name the model and task."""
 SAID = (
     (r'give a reason: \{"version": \d+, "reason": "…"\}', 'give a reason: `--reason "WHY"`'),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
     (
         r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
         r"bring them again with `perennial jobs retry \g<model>`",
+    ),
+    (
+        r"report\.data\.suspects of the task, and pictures on its page",
+        f"`{ISSUES}`, and pictures on the task's page",
     ),
     (r"\?task=", "--task"),
     (r"\btraining_data_days\b", "--training-data-days"),
@@ -111,7 +117,7 @@ def attention(model: str, entry: Attention | None) -> list[str]:
     if entry is None:
         return []
     settle = _settle(model, entry)
-    return [by_commands(entry.detail), *(["To go on, one of:", *settle] if settle else [])]
+    return [about_task(entry.detail, model, entry.task), *(["To go on, one of:", *settle] if settle else [])]
 
 
 def _settle(model: str, entry: Attention) -> list[str]:
@@ -163,6 +169,21 @@ def command(action: Action, model: str) -> str:
     body = {} if action.body is None else action.body.to_dict()
     step = Step(action.method, action.path, body=body)
     return _command(step, model) or one_line(f"{action.method} {action.path}")
+
+
+def about_task(text: str, model: str, task: int | None) -> str:
+    """Replace the requests in a sentence about a batch by commands, as `by_commands`.
+
+    Args:
+        model, task: name or id of the model, and the number of the batch's task; None: unknown.
+    """
+    text = by_commands(text)
+    if task is None:
+        return text
+    try:
+        return text.replace(ISSUES, f"perennial issues {shell_word(model)} {task}")
+    except BadAnswer:  # the name contains characters that no shell may receive
+        return text
 
 
 def by_commands(text: str) -> str:

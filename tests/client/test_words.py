@@ -7,7 +7,23 @@ import pytest
 
 from perennial.shapes import read_as
 from perennial.types import BatchReport, Verdict
-from perennial.words import by_commands, compared, duration, left_out, reasons, unmeasured
+from perennial.words import about_task, by_commands, compared, duration, left_out, reasons, unmeasured
+
+SUSPECTS = "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page."
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "told"),
+    [
+        ("birds", 4, "`perennial issues birds 4`"),
+        ("birds", None, "`perennial issues MODEL TASK`"),
+        ("a b", 1, "`perennial issues 'a b' 1`"),
+    ],
+)
+def test_a_finding_names_the_command_that_lists_its_images(model: str, task: int | None, told: str) -> None:
+    assert about_task(SUSPECTS, model, task) == (
+        f"It looks like cat. Look at them: {told}, and pictures on the task's page."
+    )
 
 
 @pytest.mark.parametrize(

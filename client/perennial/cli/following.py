@@ -15,7 +15,7 @@ from perennial.cli.output import complain, document, line, say
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
-from perennial.words import by_commands, compared, found_in, lacks_base, left_out
+from perennial.words import about_task, compared, found_in, lacks_base, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -37,8 +37,10 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
     """
     job = wait(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
-    for warning in _new_warnings(handle, job, task):
-        complain(f"warning: {by_commands(warning)}")
+    warnings = _new_warnings(handle, job, task)
+    model = client.models.retrieve(job.model).name if warnings else job.model
+    for warning in warnings:
+        complain(f"warning: {about_task(warning, model, job.task)}")
     if shell.is_json:
         document(job)
     error = handle.ending(job)
@@ -157,4 +159,4 @@ def told(client: Perennial, job: Job, task: Task | None) -> None:
     for text in compared(version):
         say(f"  {one_line(text)}")
     for text in found_in(task) if task else ():
-        say(f"  data: {by_commands(text)}")
+        say(f"  data: {about_task(text, model.name, job.task)}")

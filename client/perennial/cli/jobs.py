@@ -73,7 +73,7 @@ def _show(job: Job) -> None:
     if job.error is not None:
         say(words.by_commands(job.error.detail))
     for warning in job.warnings:
-        say(f"warning: {words.by_commands(warning)}")
+        say(f"warning: {words.about_task(warning, job.model, job.task)}")
     if job.outcome == "held":
         said = f"perennial models show {shell_word(job.model)}"
         say(f"Its version is held: `{said}` says why, and how to go on.")

@@ -17,8 +17,8 @@ from perennial import __version__
 from perennial.cli.exits import Detached, Exit, listed, status_of
 from perennial.cli.groups import Commands
 from perennial.cli.output import complain
-from perennial.errors import PerennialError
-from perennial.words import by_commands
+from perennial.errors import JobEnded, PerennialError
+from perennial.words import about_task, by_commands
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         complain(str(detached))
         return Exit.INTERRUPTED
     except PerennialError as error:
-        complain("\n".join(map(_by_commands, str(error).split("\n"))))
+        complain("\n".join(_by_commands(error, line) for line in str(error).split("\n")))
         _tell_notes(error)
         return status_of(error)
     except OSError as error:
@@ -131,11 +131,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.ERROR
 
 
-def _by_commands(line: str) -> str:
+def _by_commands(error: PerennialError, line: str) -> str:
     """Return a line of an error with requests replaced by commands; commands stay unchanged."""
     if line.lstrip().startswith("perennial "):
         return line
-    return line[: len(line) - len(line.lstrip())] + by_commands(line)
+    job = error.job if isinstance(error, JobEnded) else None
+    text = by_commands(line) if job is None else about_task(line, job.model, job.task)
+    return line[: len(line) - len(line.lstrip())] + text
 
 
 def _tell_notes(error: BaseException) -> None:

@@ -25,7 +25,7 @@ from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
 from perennial.transfer import PackedSource, source_of
 from perennial.types import Report
-from perennial.words import bad_entries_of, by_commands, duration, repeated
+from perennial.words import about_task, bad_entries_of, by_commands, duration, repeated
 
 WORTH_SAYING_S = 10.0
 """Shortest expected wait, in seconds, of which a person is warned."""
@@ -125,7 +125,7 @@ def submit(
     waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
     for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
         if warning != waits:  # following the job prints that warning
-            complain(f"warning: {by_commands(warning)}")
+            complain(f"warning: {about_task(warning, model, handle.task.number)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
     if not detach:

@@ -17,7 +17,7 @@ from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Task
-from perennial.words import by_commands, found_in, left_out
+from perennial.words import about_task, found_in, left_out
 
 EMPTY = "No batch yet: `perennial submit`."
 
@@ -61,11 +61,12 @@ def show(shell: Shell, model: str, task: int) -> None:
     client = shell.client()
     task_details = client.tasks.retrieve(model, task)
     shell.answer(
-        task_details, lambda: _show(task_details, Standing.of(client.models.retrieve(model).aliases))
+        task_details,
+        lambda: _show(model, task_details, Standing.of(client.models.retrieve(model).aliases)),
     )
 
 
-def _show(task: Task, where: Standing) -> None:
+def _show(model: str, task: Task, where: Standing) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
@@ -86,9 +87,9 @@ def _show(task: Task, where: Standing) -> None:
     for note in task.report.notes or []:
         say(one_line(note))
     for warning in (*task.warnings, *left_out(task.report)):
-        say(f"warning: {by_commands(warning)}")
+        say(f"warning: {about_task(warning, model, task.number)}")
     for text in found_in(task):
-        say(f"data: {by_commands(text)}")
+        say(f"data: {about_task(text, model, task.number)}")
 
 
 def _named(version: int | None, where: Standing) -> Cell:

@@ -31,7 +31,7 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import by_commands, lacks_base
+from perennial.words import about_task, by_commands, lacks_base
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -270,8 +270,10 @@ class Watch:
             self._tell(batch.path.name, LEARNED, f"version {job.version}" if job else "")
             return
         place = HELD if isinstance(error, GateHeld) else FAILED
+        task = None if job is None else job.task
         reason = "\n".join(
-            by_commands(text) if not text.startswith("  ") else text for text in str(error).split("\n")
+            about_task(text, self.model, task) if not text.startswith("  ") else text
+            for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
         where = inbox.put_away(batch.path, place, f"{reason}\n{about}")
