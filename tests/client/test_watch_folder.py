@@ -175,3 +175,40 @@ def test_names_that_are_no_utf_8_end_nothing(options: list[str], inbox: Path, an
     (inbox / "b").rename(inbox / os.fsdecode(b"b\xff"))
     assert run(["watch-folder", str(inbox), "birds", "--once", *options]) in (0, 12)
     assert listed(inbox) == []
+
+
+def test_once_says_how_good_a_batch_was_learned_and_why_others_are_left(
+    inbox: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (inbox / "b" / ".done").unlink()
+    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "a: sent: job job_a",
+        "a: learned: version 1, accuracy 0.500",
+        "b: left: changed less than 60 s ago; a file .done marks it as complete",
+    ]
+
+
+def test_a_batch_that_was_not_sent_is_left_for_the_service(
+    inbox: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers["a"] = [BROKEN]
+    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 5
+    assert "a: left: it was not sent: the service does not answer, or is full\n" in capsys.readouterr().out
+
+
+def test_an_accuracy_that_cannot_be_read_keeps_no_batch_from_its_place(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(asked: stub.Asked) -> stub.Said:
+        if re.search(r"/tasks/\d", asked.path):
+            return AWAY
+        found = sample_answer(asked.method, asked.path)
+        return stub.Said(body=found) if asked.method == "GET" else accepted("a")
+
+    with stub.answering(answer) as service:
+        monkeypatch.setenv("PERENNIAL_URL", service.url)
+        monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
+        assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert listed(inbox, "learned") == ["a", "b"]
+    assert "a: learned: version 1\n" in capsys.readouterr().out

@@ -31,7 +31,7 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import about_task, by_commands, lacks_base
+from perennial.words import about_task, by_commands, duration, lacks_base
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -92,7 +92,8 @@ def watch_folder(
 
     One is taken when it has not changed for a minute, or is marked: by a file .done in its folder, or NAME.zip.done
     beside an archive. What was learned moves to DIR/learned, what is held to DIR/held and what failed to DIR/failed,
-    with the reason in a text beside it; none blocks another. No link is followed.
+    with the reason in a text beside it; none blocks another. With --once, what is left is listed with the reason. No
+    link is followed.
 
     It can be ended and begun again at any time, since a batch that is sent again is not learned again. One process has
     DIR at a time. With --once the exit status is that of the worst batch.
@@ -107,9 +108,9 @@ def watch_folder(
         try:
             while True:
                 watch.look()
-                if once and watch.is_settled:
-                    return watch.status
-                if until is not None and time.monotonic() > until:
+                is_late = until is not None and time.monotonic() > until
+                if is_late or (once and watch.is_settled):
+                    watch.report_left()
                     return watch.status
                 time.sleep(min(every_s, 1.0) if watch.sent else every_s)
         except KeyboardInterrupt:
@@ -185,6 +186,22 @@ class Watch:
             self._each(
                 [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)], self._send
             )
+
+    def report_left(self) -> None:
+        """Report each batch that stays in the folder, and why."""
+        for batch in inbox.find_batches(self.folder):
+            self._tell(batch.path.name, "left", self._why_left(batch))
+
+    def _why_left(self, batch: Found) -> str:
+        sent = self.sent.get(batch.path.name)
+        if sent is not None:
+            waits = "waits" if _waits_for_person(sent.job) else "goes on"
+            return f"job {sent.handle.id} {waits}"
+        if not self._is_new(batch):
+            if self.stuck.get(batch.path.name) == batch:
+                return "it cannot be read or moved"
+            return f"changed less than {duration(self.quiet_s)} ago; a file {inbox.MARK} marks it as complete"
+        return "it was not sent: the service does not answer, or is full" if self.away else "it came just now"
 
     def _each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
         """Apply `act` to each item; an error with one item does not stop the others."""
@@ -267,7 +284,7 @@ class Watch:
             return
         if error is None:
             inbox.put_away(batch.path, LEARNED)
-            self._tell(batch.path.name, LEARNED, f"version {job.version}" if job else "")
+            self._tell(batch.path.name, LEARNED, self._learned(job) if job else "")
             return
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
@@ -280,6 +297,15 @@ class Watch:
         status = status_of(error)
         self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
         self._tell(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
+
+    def _learned(self, job: Job) -> str:
+        """Return the version that learned a batch, with its accuracy on the batch when learned."""
+        try:
+            task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
+        except PerennialError:  # the batch has been moved already; only its accuracy is missing
+            task = None
+        accuracy = None if task is None else task.accuracy_when_learned
+        return f"version {job.version}" + ("" if accuracy is None else f", accuracy {accuracy:.3f}")
 
     def _tell(self, name: str, what: str, more: str) -> None:
         record = {"batch": name or None, "what": what, "more": more}
