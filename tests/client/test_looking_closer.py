@@ -297,12 +297,57 @@ def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> Non
     }
     answers["/v1/models/birds"] = sample("/v1/models/birds", recipe=recipe)
     assert run(["models", "show", "birds"]) == 0
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe.")]
-    assert shown == [
-        "recipe.method\tder++, alpha 0.5",
-        "recipe.optimizer\tsgd, lr 0.03, carry_state no",
-        "recipe.epochs\t5",
-    ]
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe")]
+    assert shown == ["recipe\tder++, alpha 0.5; optimizer sgd, lr 0.03, carry_state no; epochs 5"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "told"),
+    [
+        ({"name": "resnet20"}, "resnet20"),
+        ({"name": "resnet", "width": 16, "norm": None}, "resnet, width 16"),
+        ({"name": "timm", "model": "resnet18.a1_in1k"}, "resnet18.a1_in1k (timm)"),
+    ],
+)
+def test_a_model_is_shown_with_the_name_of_its_network(
+    capsys: Said, answers: Answers, architecture: dict[str, Any], told: str
+) -> None:
+    answers["/v1/models/birds"] = sample("/v1/models/birds", architecture=architecture)
+    assert run(["models", "show", "birds"]) == 0
+    assert f"architecture\t{told}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("aliases", "told"),
+    [({"latest": None, "production": None}, ""), ({"latest": 8, "production": None}, "latest 8")],
+)
+def test_aliases_without_a_version_are_not_shown(
+    capsys: Said, answers: Answers, aliases: dict[str, int | None], told: str
+) -> None:
+    answers["/v1/models/birds"] = sample("/v1/models/birds", aliases=aliases)
+    assert run(["models", "show", "birds"]) == 0
+    assert f"aliases\t{told}\n" in capsys.readouterr().out
+
+
+def test_a_task_is_shown_with_the_version_in_production_beside_the_newest(
+    capsys: Said, answers: Answers
+) -> None:
+    answers["/v1/models/birds"] = sample("/v1/models/birds", aliases={"latest": 8, "production": 7})
+    assert run(["tasks", "show", "birds", "11"]) == 0
+    out = capsys.readouterr().out
+    assert "now is version\t8\nproduction is version\t7\n" in out
+
+
+def test_a_check_counts_ignored_files_of_archives_alone(
+    capsys: Said, answers: Answers, photos: Path, tmp_path: Path
+) -> None:
+    archive = tmp_path / "photos.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("cat/1.png", b"an image")
+    assert run(["submit", "birds", str(archive), "--check"]) == 0
+    assert "ignored files\t1\n" in capsys.readouterr().out
+    assert run(["submit", "birds", str(photos), "--check"]) == 0
+    assert "ignored files" not in capsys.readouterr().out
 
 
 LIMITS = ("max-forgetting", "min-new-task", "min-acc", "max-predicted-loss-rise", "max-negative-flips", "min-coverage",

@@ -120,7 +120,8 @@ def evaluate(
     """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
 
     DIR is a folder with one folder of images per class, or another data set that `perennial submit`
-    accepts, but not an archive. Exits with 1 if an image could not be used; the others count.
+    accepts, but not an archive. Name images that the model has not learned: its accuracy on learned
+    ones is too high for new ones. Exits with 1 if an image could not be used; the others count.
     """
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")

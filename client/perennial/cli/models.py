@@ -13,7 +13,7 @@ from perennial.cli.following import wait
 from perennial.cli.groups import Commands
 from perennial.cli.output import Cell, confirm, fields, say, size, when
 from perennial.cli.rebase import rebase
-from perennial.cli.recipe import recipe_rows
+from perennial.cli.recipe import describe_architecture, recipe_rows
 from perennial.cli.states import WAITS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
@@ -226,13 +226,15 @@ def show(shell: Shell, model: str) -> None:
 
 def _show(model: Model) -> None:
     limits = {name: value for name, value in model.gate.to_dict().items() if value is not None}
-    aliases = ", ".join(f"{name} {number}" for name, number in sorted(model.aliases.items()))
+    aliases = ", ".join(
+        f"{name} {number}" for name, number in sorted(model.aliases.items()) if number is not None
+    )
     production = "follows the line" if model.production_follows else "stays where it was put"
     rows = [
         ("name", model.name),
         ("id", model.id),
         ("scenario", model.scenario),
-        ("architecture", model.architecture.name),
+        ("architecture", describe_architecture(model.architecture)),
         ("image", f"{model.image.size} pixels, {model.image.channels} channels"),
         ("description", model.description),
         ("tags", ", ".join(model.tags or []) or None),
@@ -241,7 +243,7 @@ def _show(model: Model) -> None:
             "gate",
             ", ".join(f"{name} {value}" for name, value in limits.items()) or "asks nothing but lost classes",
         ),
-        ("aliases", aliases),
+        ("aliases", aliases or None),
         ("production", production),
         ("state", model.state),
         ("job", model.job),

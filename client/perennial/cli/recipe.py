@@ -1,27 +1,45 @@
-"""Recipes formatted for people: one line for each part with a value."""
+"""Recipes and architectures formatted for people: one line each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perennial.cli.output import Cell
 from perennial.shapes import as_json
+
+if TYPE_CHECKING:
+    from perennial.types import ArchitectureChoice
 
 NAMED = ("method", "optimizer")
 """Parts that have a name and values of their own."""
 
 
 def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
-    """Yield a recipe as names and values, named as in a request: `method`, `epochs` …
+    """Yield a recipe as one row: its method, then its other parts with a value, named as in a
+    request.
 
     Args:
         recipe: from a model, a job, a task or a manifest; None: there is none.
     """
-    for name, value in (as_json(recipe) or {}).items():
-        text = _said(value, is_named=name in NAMED)
-        if text:
-            yield f"recipe.{name}", text
+    said = {name: _said(value, is_named=name in NAMED) for name, value in (as_json(recipe) or {}).items()}
+    method = said.pop("method", "")
+    parts = [*([method] if method else []), *(f"{name} {text}" for name, text in said.items() if text)]
+    if parts:
+        yield "recipe", "; ".join(parts)
+
+
+def describe_architecture(architecture: ArchitectureChoice) -> str:
+    """Return the name of a network and its hyper-parameters.
+
+    A library of networks, such as `timm`, has the name of the network as its hyper-parameter
+    `model`; it comes first.
+    """
+    settings = dict(architecture.extra)
+    network = _said(settings.pop("model", None), is_named=False)
+    name = f"{network} ({architecture.name})" if network else architecture.name
+    more = _said(settings, is_named=False)
+    return f"{name}, {more}" if more else name
 
 
 def _said(value: Any, *, is_named: bool) -> str:

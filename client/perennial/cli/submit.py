@@ -97,7 +97,8 @@ def submit(
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(model, source, recipe=recipe, again=again, progress=sent)
-            shell.answer(report, lambda: _report(model, report))
+            ignored = None if isinstance(source, PackedSource) else report.ignored
+            shell.answer(report, lambda: _report(model, report, ignored))
             return
         label = name or (None if batch == "-" else _label(batch))
         with nullcontext(True) if is_shown else SentLines() as sent:
@@ -191,15 +192,22 @@ def _label(batch: str) -> str:
     return name
 
 
-def _report(model: str, report: Report) -> None:
+def _report(model: str, report: Report, ignored: int | None) -> None:
+    """Print what a submit would meet.
+
+    Args:
+        ignored: number of files that the service ignores in an archive; None: the client packed the
+            batch without such files, and has named those that it left out.
+    """
     classes = ", ".join(f"{label} {count}" for label, count in list(report.classes.items())[:20])
     rows = [
         ("usable", "yes" if report.valid else "no"),
         ("layout", report.layout),
         ("classes", f"{len(report.classes)}: {classes}"),
         ("images", f"{report.n_train} to learn, {report.n_test} held out by the archive"),
-        ("ignored files", report.ignored),
     ]
+    if ignored is not None:
+        rows.append(("ignored files", ignored))
     if report.expected_s is not None:
         rows.append(("expected to take", duration(report.expected_s)))
     data = report.report.data

@@ -79,6 +79,7 @@ def _show(model: str, task: Task, where: Standing) -> None:
         ("accuracy when learned", task.accuracy_when_learned),
         ("accuracy now", task.accuracy_now),
         ("now is version", where.latest if task.accuracy_now is not None else None),
+        ("production is version", where.production),
         *recipe_rows(task.recipe),
         ("sha256", task.sha256),
         ("training data until", when(task.training_data_until)),
