@@ -17,7 +17,7 @@ from perennial.bars import shown_listing
 from perennial.cli.beat import SentLines
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow, learned
-from perennial.cli.output import complain, fields, say
+from perennial.cli.output import Cell, complain, fields, say
 from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
 from perennial.pack.remote.address import is_address
@@ -124,9 +124,10 @@ def submit(
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
     waits = handle.job.waiting_for.detail if handle.job and handle.job.waiting_for and not detach else None
-    for warning in handle.task.warnings if handle.task and handle.repeats is None else ():
-        if warning != waits:  # following the job prints that warning
-            complain(f"warning: {about_task(warning, model, handle.task.number)}")
+    if handle.task is not None and handle.repeats is None:
+        for warning in handle.task.warnings:
+            if warning != waits:  # following the job prints that warning
+                complain(f"warning: {about_task(warning, model, handle.task.number)}")
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         complain(f"Once it begins, the job is expected to take about {duration(handle.expected_s)}.")
     if not detach:
@@ -200,7 +201,7 @@ def _report(model: str, report: Report, ignored: int | None) -> None:
             batch without such files, and has named those that it left out.
     """
     classes = ", ".join(f"{label} {count}" for label, count in list(report.classes.items())[:20])
-    rows = [
+    rows: list[tuple[str, Cell]] = [
         ("usable", "yes" if report.valid else "no"),
         ("layout", report.layout),
         ("classes", f"{len(report.classes)}: {classes}"),
