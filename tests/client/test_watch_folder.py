@@ -185,7 +185,7 @@ def test_once_says_how_good_a_batch_was_learned_and_why_others_are_left(
     assert capsys.readouterr().out.splitlines() == [
         "a: sent: job job_a",
         "a: learned: version 1, accuracy 0.500",
-        "b: left: changed less than 60 s ago; a file .done marks it as complete",
+        "b: left: changed less than 60 s ago",
     ]
 
 

@@ -200,7 +200,7 @@ class Watch:
         if not self._is_new(batch):
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
-            return f"changed less than {duration(self.quiet_s)} ago; a file {inbox.MARK} marks it as complete"
+            return f"changed less than {duration(self.quiet_s)} ago"
         return "it was not sent: the service does not answer, or is full" if self.away else "it came just now"
 
     def _each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
