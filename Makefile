@@ -66,12 +66,14 @@ clean:
 	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
 
 $(VENV)/.torch: constraints.txt
+	@echo "Setting up $(VENV): Python's environment, PyTorch, other packages. The first time takes minutes, mostly for PyTorch."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip==26.3
 	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml client/pyproject.toml
+	@echo "Installing Perennial and the packages it needs. pip prints nothing until it is done."
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo]" -e client
 	touch $@
 

@@ -191,6 +191,7 @@ def commands() -> list[str]:
 def hour(reader: Reader) -> Iterator[Hour]:
     """Run all blocks in one bash."""
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(commands())]
+    reader.collect("".join(commands()))
     key = reader.make_key("hour")
     done = reader.run("bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key)
     print(done.stdout[-6000:])
