@@ -20,6 +20,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled when they are first imported, and kept: pip would compile, one after the other, the many that
 # nobody imports; and container images often forbid to keep, so that each process would compile all again.
 export PIP_COMPILE := 0
+# setuptools warns of every editable installation, in a block that looks like a failure. It is about folders with the name
+# of a package, which are the packages here.
+EDITABLE := PYTHONWARNINGS="ignore:Editable installation"
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo serve compare test test-changed test-slow test-all test-campaign check clean
@@ -66,15 +69,17 @@ clean:
 	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
 
 $(VENV)/.torch: constraints.txt
+	@echo "Setting up $(VENV): pip, PyTorch, torchvision. The first time takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip==26.3
 	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml client/pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo]" -e client
+	@echo "Installing Perennial and the packages it needs. pip prints nothing until it is done."
+	$(EDITABLE) $(BIN)/pip install --quiet -c constraints.txt -e ".[demo]" -e client
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	$(EDITABLE) $(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@

@@ -24,9 +24,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from sklearn.datasets import load_digits
 
+from core.settings import Settings
 from perennial import JobEnded, Perennial, types
 from perennial.bars import share, state
 from tools import digits, service
+from worker import one_service
+from worker.torch_check import FIRST_START, is_checked
 
 Json = dict[str, Any]
 console = Console()
@@ -46,8 +49,14 @@ def main() -> int:
     try:
         return run(recipe)
     except service.NotReady as error:  # show the service's own message without a traceback
-        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
-        return 1
+        problem = str(error)
+    except one_service.DataInUse as used:
+        problem = (
+            f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a directory of its "
+            "own: PERENNIAL_DATA_DIR=demo-data make demo"
+        )
+    console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
+    return 1
 
 
 def run(recipe: Json) -> int:
@@ -55,9 +64,13 @@ def run(recipe: Json) -> int:
 
     Raises:
         tools.service.NotReady: the service does not start.
+        worker.one_service.DataInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    console.print(f"Starting Perennial with its data in {data_dir} …")
+    with one_service.held(data_dir):  # refuses a directory in use, before anything is started
+        console.print(f"Starting Perennial with its data in {data_dir} …")
+    if not is_checked(Settings(data_dir=data_dir)):
+        console.print(FIRST_START)
     with service.running(data_dir) as running, Perennial(running.key, base_url=running.url) as client:
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -25,7 +25,8 @@ from core.settings import Settings
 from worker.torch_check import torch_checked
 
 ROOT = Path(__file__).resolve().parent.parent
-START_S = 180.0
+START_S = 600.0
+"""Seconds for a start. The first one compiles PyTorch's files, which takes minutes on a busy machine."""
 STOP_S = 40.0
 PORTS = range(20_000, 32_000)
 
@@ -82,12 +83,13 @@ def running(
         **(environment or {}),
     }
     with log.open("ab") as output:
+        old_bytes = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "worker.launcher"], cwd=code, env=settings, stdout=output, stderr=output
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process, log)
+        _wait_until_ready(url, process, log, old_bytes)
         key = (data_dir / "admin-key").read_text().strip()
         yield Service(url, key, data_dir, process, log)
     finally:
@@ -128,7 +130,18 @@ def free_port() -> int:
     raise RuntimeError(f"No port of 127.0.0.1 is free from {PORTS.start} to {PORTS.stop - 1}.")
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, old_bytes: int) -> None:
+    """Wait until the service answers that it is ready.
+
+    Args:
+        url: its address.
+        process: its launcher.
+        log: the file of its output.
+        old_bytes: bytes of the log that earlier services wrote.
+
+    Raises:
+        NotReady: it ended, or is not ready after `START_S`; the message has the end of its own output.
+    """
     deadline = time.monotonic() + START_S
     # One client for all tries, which loads no certificates, because the URL is plain HTTP.
     with httpx2.Client(base_url=url, timeout=2, verify=False) as client:
@@ -137,7 +150,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
                 if client.get("/readyz").status_code == 200:
                     return
             time.sleep(0.05)
-    end = log.read_text(errors="replace")[-4000:]
+    end = log.read_bytes()[old_bytes:].decode(errors="replace")[-4000:]
     raise NotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, held
+from worker.one_service import DataInUse, Lock, held
 from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +42,8 @@ CELERY = (
     *("--without-gossip", "--without-mingle"),
 )
 """Arguments with which Python runs a Celery worker."""
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
+"""Defaults of `core.settings.Settings`, which is not imported here."""
 API = "api"
 WORKER = "worker"
 
@@ -209,6 +211,15 @@ def is_taken(host: str, port: int) -> bool:
     return False
 
 
+def tell_busy_port() -> None:
+    """Say that the port is in use, before the preparations, which may take long."""
+    host = os.environ.get("PERENNIAL_HOST") or DEFAULT_HOST
+    port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
+    # `worker.setup` reports an invalid port
+    if port.isdecimal() and 0 < int(port) < 65536 and is_taken(host, int(port)):
+        say(f"Port {port} is in use by another program. Preparing; then waiting for the port.")
+
+
 def wait_for(host: str, port: int, grace_s: float) -> bool:
     """Wait while a port is taken, as long as a service that is ending may need.
 
@@ -266,16 +277,18 @@ def main() -> int:
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
     os.umask(0o077)  # inherited by all parts; see core.private
+    say(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
         with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
-            return _serve((lambda: None) if lock is None else lock.end)
+            return _serve(lock)
     except DataInUse as error:
         say(str(error))
         return 1
 
 
-def _serve(tell_end: Callable[[], None]) -> int:
+def _serve(lock: Lock | None) -> int:
     """Prepare, start the parts, and stay until asked to stop."""
+    tell_busy_port()
     prepared = _prepare()
     if prepared is None:
         return 1
@@ -283,7 +296,10 @@ def _serve(tell_end: Callable[[], None]) -> int:
         return 1
     port = prepared["port"] or free_port(prepared["host"])
     host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]
-    say(f"Perennial serves http://{host}:{port} (documentation: /docs). Data: {prepared['data_dir']}")
+    url = f"http://{host}:{port}"
+    if lock is not None:
+        lock.serve(url)
+    say(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
     if prepared["admin_key"]:
         file = f"{prepared['data_dir']}/admin-key"
         # A terminal forgets; a file or a journal is read by others, and for years.
@@ -291,6 +307,7 @@ def _serve(tell_end: Callable[[], None]) -> int:
             f"{prepared['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
         )
         say(f"Admin key: {location}")
+    tell_end = (lambda: None) if lock is None else lock.end
     launcher = Launcher(parts(prepared, port), float(prepared["grace_s"]), tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)

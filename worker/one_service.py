@@ -14,11 +14,33 @@ NAME = "serve.lock"
 PATIENCE_S = 2.0
 """Seconds within which a service that was asked to stop has marked that in the lock."""
 LOOK_S = 0.2
+SERVING = "serving"
 ENDING = "ending"
+LENGTH = 512
+"""Bytes of the lock file; it holds a process id, a state and an address. Earlier releases wrote 32."""
 
 
 class DataInUse(RuntimeError):
-    """Another service uses the data directory; the message says which one and what to do."""
+    """Another service uses the data directory.
+
+    Attributes:
+        holder: the sentence that names the service, with its address once it has one.
+        stop: the command that stops it.
+    """
+
+    def __init__(self, data_dir: Path, pid: str, url: str) -> None:
+        if url:
+            self.holder = (
+                f"Perennial already serves {url} with the data directory {data_dir} (process {pid})."
+            )
+        else:
+            self.holder = f"Perennial already runs with the data directory {data_dir} (process {pid})."
+        self.stop = f"kill {pid}"
+        super().__init__(
+            f"{self.holder} Use that one. To run a second one beside it, give it a data directory and a port of its "
+            f"own: PERENNIAL_DATA_DIR=other-data PERENNIAL_PORT=8001 perennial serve. To start again with this "
+            f"directory, stop the first: {self.stop}."
+        )
 
 
 class Lock:
@@ -28,13 +50,17 @@ class Lock:
         self._file = file
         self._write(str(os.getpid()))
 
+    def serve(self, url: str) -> None:
+        """Store the address of the service, for a second service that is started."""
+        self._write(f"{os.getpid()} {SERVING} {url}")
+
     def end(self) -> None:
         """Mark that the service is stopping, so that one started meanwhile waits for it."""
         self._write(f"{os.getpid()} {ENDING}")
 
     def _write(self, text: str) -> None:
         # always the same length, so a reader never sees half of it
-        os.pwrite(self._file, text.encode().ljust(32), 0)
+        os.pwrite(self._file, text.encode().ljust(LENGTH), 0)
 
 
 @contextmanager
@@ -71,10 +97,7 @@ def _take(file: int, data_dir: Path) -> bool:
             pass
         except OSError:
             return False
-        pid, _, state = os.pread(file, 32, 0).decode().strip().partition(" ")
+        pid, state, url, *_ = [*os.pread(file, LENGTH, 0).decode().split(), "", "", ""]
         if state != ENDING and time.monotonic() > until:
-            raise DataInUse(
-                f"The data directory {data_dir} is in use by another service, process {pid or 'unknown'}. Stop it "
-                f"(kill {pid or 'PID'}), or choose another directory: PERENNIAL_DATA_DIR=other-data perennial serve."
-            )
+            raise DataInUse(data_dir, pid or "PID", url)
         time.sleep(LOOK_S)

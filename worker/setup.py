@@ -21,7 +21,7 @@ from core.settings import Settings
 from core.start import require_start
 from core.store import open_store
 from worker.prepared import Prepared
-from worker.torch_check import torch_checked
+from worker.torch_check import FIRST_START, is_checked, torch_checked
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -68,6 +68,8 @@ def main() -> int:
         open_to_others = require_start(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
+        if not is_checked(settings):
+            print(FIRST_START, file=sys.stderr, flush=True)
         prepared = prepare(settings)
         reserve.fill(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:

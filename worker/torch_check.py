@@ -21,9 +21,13 @@ from core.errors import Unavailable
 from core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECK_S = 120.0
-"""Seconds for the imports, which may take long on a cold disk."""
+CHECK_S = 600.0
+"""Seconds for the imports. The first ones compile PyTorch's files, which takes minutes on a busy machine."""
 ERROR_CHARACTERS = 300
+FIRST_START = (
+    "First start: PyTorch is imported, to check it. This can take minutes if its files were never compiled before; "
+    "later starts take seconds."
+)
 _IMPORTS = ("torch", "torchvision")
 _SHIM = ROOT / "core" / "learn" / "torchvision_import.py"
 
@@ -38,10 +42,10 @@ def torch_checked(settings: Settings) -> Iterator[None]:
         Unavailable: the pair cannot be imported; the message has the reason and the command that
             repairs it.
     """
-    passed_file = settings.folder("catalogue") / f"torch-{_fingerprint()}"
-    if passed_file.exists():
+    if is_checked(settings):
         yield
         return
+    passed_file = _passed_file(settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.torch_check"],
         cwd=ROOT,
@@ -55,6 +59,16 @@ def torch_checked(settings: Settings) -> Iterator[None]:
     finally:
         _judge(process)
         passed_file.touch()
+
+
+def is_checked(settings: Settings) -> bool:
+    """Return True if the installed pair has passed, so that it is not imported again."""
+    return _passed_file(settings).exists()
+
+
+def _passed_file(settings: Settings) -> Path:
+    """Return the file that marks the installed pair as good."""
+    return settings.folder("catalogue") / f"torch-{_fingerprint()}"
 
 
 def main() -> int:

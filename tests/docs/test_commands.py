@@ -7,6 +7,8 @@ A block that does not run here is in `NOT_RUN` with the reason.
 
 import hashlib
 import re
+import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -64,6 +66,7 @@ API = "docs/reference/api.md"
 """Has the short names by which how-tos ask by curl."""
 WEBHOOKS = "docs/howto/be-told-by-webhook.md"
 TUTORIAL = "docs/tutorial.md"
+SMALL_BASE = "perennial/resnet20-cifar100"
 REPLACED = {
     (TUTORIAL, "from tools import digits"): "from tests.docs import few_digits as digits",
     (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.3; done",
@@ -115,6 +118,35 @@ def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Read
     assert [line for line in shown(document) if line not in masked(done.stdout)] == []
 
 
+@pytest.mark.parametrize(
+    ("logs_in", "status", "said"),
+    [(False, 2, "make it with `perennial login --profile nightly`"), (True, 0, "learned: version 1")],
+)
+def test_the_crontab_line_works_with_the_environment_of_cron_after_the_login(
+    reader: Reader, tmp_path: Path, logs_in: bool, status: int, said: str
+) -> None:
+    how_to = (ROOT / "docs" / "howto" / "retrain-on-a-schedule.md").read_text()
+    (line,) = re.findall(r"^ *30 2 \* \* \* +(.*)$", how_to, re.MULTILINE)
+    (login,) = re.findall(r"^ *(perennial login .*)$", how_to, re.MULTILINE)
+    inbox, home, key = tmp_path / "inbox", str(tmp_path / "home"), reader.make_key("cron")
+    inbox.mkdir()
+    shutil.copy(reader.folder / "week-31.zip", inbox)
+    (inbox / "week-31.zip.done").touch()
+    if logs_in:
+        login = login.replace("https://perennial.example.org", reader.running.url)
+        steps = f"{login} && perennial models create nightly --profile nightly --base {SMALL_BASE}"
+        done = reader.run(
+            "bash", "-c", f"echo {key} | {steps}", HOME=home, PERENNIAL_URL="", PERENNIAL_API_KEY=""
+        )
+        assert done.returncode == 0, done.stdout
+    command = shutil.which("perennial", path=reader.environment["PATH"])
+    assert command is not None
+    line = line.replace("/srv/nightly", str(tmp_path)).replace("/srv/perennial/.venv/bin/perennial", command)
+    cron = {"HOME": home, "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "nobody"}
+    job = subprocess.run(["/bin/sh", "-c", line], env=cron, capture_output=True, text=True, check=False)
+    assert (job.returncode, said in job.stdout + job.stderr) == (status, True), job.stdout + job.stderr
+
+
 def save_checkpoint(path: Path) -> None:
     """Save a state dict as torchvision's own program does."""
     import torch
@@ -159,6 +191,7 @@ def commands() -> list[str]:
 def hour(reader: Reader) -> Iterator[Hour]:
     """Run all blocks in one bash."""
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(commands())]
+    reader.collect("".join(commands()))
     key = reader.make_key("hour")
     done = reader.run("bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key)
     print(done.stdout[-6000:])

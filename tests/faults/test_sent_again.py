@@ -151,11 +151,11 @@ def test_the_crontab_line_learns_each_night_once_while_the_service_restarts(
 ) -> None:
     """Ten nights of the how-to's command; in every third, client and service end while a job is open."""
     how_to = (ROOT / "docs" / "howto" / "retrain-on-a-schedule.md").read_text()
-    (line,) = [one for one in how_to.splitlines() if one.startswith("30 2 * * *")]
+    (line,) = [one for one in how_to.splitlines() if one.strip().startswith("30 2 * * *")]
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     places = {"inbox": str(inbox), "nightly": sent.model}
-    command = [places.get(word, word) for word in shlex.split(line.partition(" perennial ")[2])]
+    command = [places.get(word, word) for word in shlex.split(line.partition("/bin/perennial ")[2])]
     assert command[0] == "watch-folder" and str(inbox) in command
     for night in range(NIGHTS):
         fill(inbox, night)

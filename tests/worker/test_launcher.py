@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from core.settings import Settings
 from tests.worker.conftest import LIMIT_S, Clock, within_limit
 from tools import service
 from worker import launcher as launchers
@@ -187,6 +188,32 @@ def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(capfd: pytest.Cap
         assert not wait_for("127.0.0.1", port, 0.1)
         assert f"PERENNIAL_PORT={port + 1} perennial serve" in capfd.readouterr().err
     assert wait_for("127.0.0.1", port, 0.1)
+
+
+def test_a_busy_port_is_told_before_the_preparations(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+
+    def fail_to_prepare() -> None:
+        told.extend(capfd.readouterr().err.splitlines())
+
+    monkeypatch.setattr(launchers, "_prepare", fail_to_prepare)
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)  # of this process
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
+    with socket.create_server(("127.0.0.1", service.free_port())) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("PERENNIAL_PORT", str(port))
+        assert launchers.main() == 1
+    assert told == [
+        f"Starting Perennial with its data in {tmp_path / 'data'} …",
+        f"Port {port} is in use by another program. Preparing; then waiting for the port.",
+    ]
+
+
+def test_the_launcher_knows_the_default_address() -> None:
+    defaults = {name: Settings.model_fields[name].default for name in ("host", "port")}
+    assert defaults == {"host": launchers.DEFAULT_HOST, "port": launchers.DEFAULT_PORT}
 
 
 def test_the_port_of_a_service_that_ends_is_waited_for(

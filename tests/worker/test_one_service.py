@@ -1,5 +1,6 @@
 """The lock of a data directory: one service holds it, and a second one is told which."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import sys
 from pathlib import Path
 from worker.one_service import held
 with held(Path(sys.argv[1])) as lock:
+    if sys.argv[2].startswith("http"):
+        lock.serve(sys.argv[2])
     if sys.argv[2] == "ending":
         lock.end()
     print("held", flush=True)
@@ -37,19 +40,42 @@ def hold(folder: Path, state: str = "") -> "subprocess.Popen[str]":
     return process
 
 
-def test_a_second_service_is_refused_with_the_process_of_the_first(
+@pytest.mark.parametrize(
+    ("state", "does"),
+    [("", "runs"), ("http://127.0.0.1:8123", "serves http://127.0.0.1:8123")],
+    ids=["starting", "serving"],
+)
+def test_a_second_service_is_refused_with_the_address_and_the_process_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, does: str
+) -> None:
+    monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
+    with hold(tmp_path, state) as first:
+        with pytest.raises(DataInUse) as refused, held(tmp_path):
+            pass
+        first.kill()
+    holder = f"Perennial already {does} with the data directory {tmp_path} (process {first.pid})."
+    assert str(refused.value).startswith(f"{holder} Use that one.")
+    assert str(refused.value).endswith(f"stop the first: kill {first.pid}.")
+
+
+def test_a_lock_of_an_earlier_release_names_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
-    with hold(tmp_path) as first:
-        with (
-            pytest.raises(DataInUse, match=rf"in use by another service, process {first.pid}\. Stop it"),
-            held(tmp_path),
-        ):
+    with (tmp_path / one_service.NAME).open("wb") as file:
+        file.write(b"4321".ljust(32))
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(DataInUse, match=r"already runs with .* \(process 4321\)"), held(tmp_path):
             pass
+
+
+def test_a_killed_service_leaves_no_address(tmp_path: Path) -> None:
+    with hold(tmp_path, "http://127.0.0.1:8123") as first:
         first.kill()
     with held(tmp_path) as lock:
         assert lock is not None, "what a killed service held is free"
+        assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]
 
 
 def test_a_service_that_stops_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

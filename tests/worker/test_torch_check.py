@@ -9,7 +9,8 @@ import pytest
 
 from core.errors import Unavailable
 from core.settings import Settings
-from worker.torch_check import main, torch_checked
+from worker import setup
+from worker.torch_check import FIRST_START, is_checked, main, torch_checked
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator torchvision::nms does not exist"
@@ -118,6 +119,40 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     assert tries() == 2
+
+
+def test_a_first_start_is_one_whose_pair_has_not_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(tmp_path, "exit 0", monkeypatch)
+    settings = Settings(data_dir=tmp_path)
+    assert not is_checked(settings)
+    with torch_checked(settings):
+        pass
+    assert is_checked(settings)
+
+
+@pytest.mark.parametrize(
+    ("checked", "said"), [(False, f"{FIRST_START}\n"), (True, "")], ids=["first", "later"]
+)
+def test_only_a_first_start_says_that_it_may_take_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    checked: bool,
+    said: str,
+) -> None:
+    said_before: list[str] = []
+
+    def prepare(_settings: Settings) -> dict[str, str]:
+        said_before.append(capsys.readouterr().err)
+        return {}
+
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(setup, "is_checked", lambda _settings: checked)
+    monkeypatch.setattr(setup, "prepare", prepare)
+    assert setup.main() == 0
+    assert said_before == [said]
 
 
 def test_the_pair_that_is_installed_is_good(capsys: pytest.CaptureFixture[str]) -> None:
