@@ -429,7 +429,9 @@ class BatchReport(Shape):
     near_conflicts: list[Conflict] | None = None
     near_conflicts_count: int | None = None
     conflicts_not_compared: list[int] | None = None
-    settled: list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]] | None = None
+    settled: (
+        list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]] | None
+    ) = None
     notes: list[str] | None = None
     data: DataReport | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -657,6 +659,8 @@ class DataReport(Shape):
     - `would_say`: new classes, the 100 that are most surely taken for a known one, from at most
       1,000 images.
     - `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images.
+    - `mislabelled`: known classes, the first 100, most of whose images the version that the job
+      starts from predicts as another class, although it knows the class from earlier tasks.
     - `cost_s`: seconds that the analysis took.
     """
 
@@ -670,6 +674,7 @@ class DataReport(Shape):
     suspects_count: int | None = None
     examined: int | None = None
     would_say: list[WouldSay] | None = None
+    mislabelled: list[Mislabelled] | None = None
     findings: list[Finding] | None = None
     cost_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1609,6 +1614,25 @@ class Metrics(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mislabelled(Shape):
+    """A known class whose labels look swapped or wrong.
+
+    - `said`: the version that the job starts from predicts this class for `images` of the `of`
+      training images with the label.
+    - `right`: of `held_out` held-out images of the class in earlier tasks, it gets this many right.
+    """
+
+    label: str
+    said: str
+    images: int
+    of: int
+    right: int
+    held_out: int
+    version: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Shape):
     """A model; `recipe` is resolved.
 
@@ -1835,7 +1859,19 @@ class NewWebhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    events: list[
+        Literal[
+            "job.succeeded",
+            "job.failed",
+            "job.rejected",
+            "job.cancelled",
+            "version.published",
+            "version.held",
+            "alias.moved",
+            "task.data_deleted",
+            "export.ready",
+        ]
+    ]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]
@@ -2906,7 +2942,19 @@ class Webhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    events: list[
+        Literal[
+            "job.succeeded",
+            "job.failed",
+            "job.rejected",
+            "job.cancelled",
+            "version.published",
+            "version.held",
+            "alias.moved",
+            "task.data_deleted",
+            "export.ready",
+        ]
+    ]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]

@@ -43,6 +43,10 @@ SAID = (
         r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
         r"bring them again with `perennial jobs retry \g<model>`",
     ),
+    (
+        r"report\.data\.suspects of the task, and pictures on its page",
+        "`perennial issues MODEL TASK`, and pictures on the task's page",
+    ),
     (r"\?task=", "--task"),
     (r"\btraining_data_days\b", "--training-data-days"),
     (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
