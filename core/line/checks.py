@@ -229,9 +229,9 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         right, images = known_before
         texts.append(
             f"it gets {right_known} of them right, though version {known['against']} gets {right} of "
-            f"{_many(images, 'held-out image')} of these classes in earlier tasks right: are the batch's labels swapped "
-            "or wrong? Look at them: report.data.suspects of the task, and pictures on its page. Correct wrong labels and "
-            "send the batch again"
+            f"{_many(images, 'held-out image')} of these classes in earlier tasks right: are the labels swapped or "
+            "wrong? Look at them: report.data.suspects of the task, and pictures on its page. Correct wrong labels "
+            "and send the batch again"
         )
         if not is_blank:
             share = right_known / known["images"]

@@ -1,6 +1,7 @@
 """Known classes of a batch whose labels contradict what the parent version has learned."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ SCATTERED = [("sock", name, 5) for name in KNOWN]
     ],
     ids=["swapped", "rotated", "half of a class"],
 )
-def test_labels_that_contradict_earlier_tasks_are_doubted(parent, groups, counts) -> None:
+def test_labels_that_contradict_earlier_tasks_are_doubted(parent: Parent, groups: Any, counts: Any) -> None:
     found = find(parent, make_part(*groups))
     assert [(one["label"], one["said"], one["images"], one["of"]) for one in found.classes] == counts
     assert {(one["right"], one["held_out"], one["version"]) for one in found.classes} == {(10, 10, 7)}
@@ -96,18 +97,18 @@ def test_labels_that_contradict_earlier_tasks_are_doubted(parent, groups, counts
         "few earlier images",
     ],
 )
-def test_nothing_is_doubted_without_evidence(parent, groups, earlier) -> None:
+def test_nothing_is_doubted_without_evidence(parent: Parent, groups: Any, earlier: Any) -> None:
     assert find(parent, make_part(*groups), earlier).classes == []
 
 
-def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent) -> None:
+def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: Parent) -> None:
     found = find(parent, make_part(*SWAPPED))
     assert found.rows.tolist() == list(range(36))
     assert found.suggested == ["shoe"] * 20 + ["cap"] * 16
     assert found.scores.tolist() == pytest.approx([torch.e] * 36, rel=1e-4)
 
 
-def test_a_sentence_names_both_classes_and_asks(parent) -> None:
+def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
     (told,) = findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
@@ -116,7 +117,7 @@ def test_a_sentence_names_both_classes_and_asks(parent) -> None:
     )
 
 
-def test_an_accepted_finding_holds_nothing(parent) -> None:
+def test_an_accepted_finding_holds_nothing(parent: Parent) -> None:
     classes = find(parent, make_part(*SWAPPED)).classes
     (told,) = findings({"mislabelled": classes}, 60, 0, ["suspects"])
     assert not told["holds"]

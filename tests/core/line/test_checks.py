@@ -129,12 +129,26 @@ def test_a_batch_of_known_classes_whose_labels_contradict_what_was_learned_is_he
 ) -> None:
     check = judged("learned_nothing", new=count(missing="no new class"), **some)
     assert check["passed"] is passed and check["value"] == (None if passed else 0.1)
-    assert ("are the batch's labels swapped or wrong?" in check["detail"]) is not passed
+    assert ("are the labels swapped or wrong?" in check["detail"]) is not passed
+
+
+@pytest.mark.parametrize("new", [count(20, positive=18), count(missing="no new class")])
+def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: LossCount) -> None:
+    checks = check_losses(NEW_GATE, losses(new=new), "mdl_1", None, "Are the labels wrong?")
+    (check,) = [one for one in checks if not one["passed"]]
+    assert (check["name"], check["detail"]) == ("learned_nothing", "Are the labels wrong?")
+    assert "not_measured" not in check
+
+
+def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
+    checks = check_losses(
+        {**NEW_GATE, "learned_nothing": None}, losses(), "mdl_1", None, "Are the labels wrong?"
+    )
+    assert all(check["passed"] for check in checks)
 
 
 def test_a_held_batch_of_known_classes_names_both_counts() -> None:
     check = judged("learned_nothing", new=count(missing="no new class"), **known(20, 0, 18))
-    assert "It gets 0 of them right" not in check["detail"]
     assert (
         "it gets 0 of them right, though version 3 gets 18 of 20 held-out images of these" in check["detail"]
     )
