@@ -657,6 +657,8 @@ class DataReport(Shape):
     - `would_say`: new classes, the 100 that are most surely taken for a known one, from at most
       1,000 images.
     - `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images.
+    - `mislabelled`: known classes, the first 100, most of whose images the version that the job
+      starts from predicts as another class, although it knows the class from earlier tasks.
     - `cost_s`: seconds that the analysis took.
     """
 
@@ -670,6 +672,7 @@ class DataReport(Shape):
     suspects_count: int | None = None
     examined: int | None = None
     would_say: list[WouldSay] | None = None
+    mislabelled: list[Mislabelled] | None = None
     findings: list[Finding] | None = None
     cost_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1605,6 +1608,25 @@ class Metrics(Table):
     accuracy_matrix: list[list[float | None]]
     summary: Summary
     definitions: dict[str, str]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mislabelled(Shape):
+    """A known class whose labels look swapped or wrong.
+
+    - `said`: the version that the job starts from predicts this class for `images` of the `of`
+      training images with the label.
+    - `right`: of `held_out` held-out images of the class in earlier tasks, it gets this many right.
+    """
+
+    label: str
+    said: str
+    images: int
+    of: int
+    right: int
+    held_out: int
+    version: int
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -35,7 +35,14 @@ def findings(
         settled: findings that a person has accepted: they hold nothing.
     """
     near = data.get("near_duplicates")
-    found = [_conflicts(data, train + held_out), _suspects(data), _shift(data), _would_say(data), _few(data)]
+    found = [
+        _mislabelled(data),
+        _conflicts(data, train + held_out),
+        None if data.get("mislabelled") else _suspects(data),
+        _shift(data),
+        _would_say(data),
+        _few(data),
+    ]
     if near is not None:
         found += [_leak(near, held_out), _held_out_before(near, train), _within(near, train + held_out)]
     told: list[Finding] = [
@@ -53,6 +60,27 @@ def _conflicts(data: DataReport, images: int) -> Finding | None:
         "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
+
+
+def _mislabelled(data: DataReport) -> Finding | None:
+    doubted = data.get("mislabelled") or []
+    if not doubted:
+        return None
+    each = [
+        f"{one['said']} for {one['images']:,} of {one['of']:,} images labelled {one['label']}"
+        for one in doubted[:5]
+    ]
+    others = len(doubted) - 5
+    more = "" if others < 1 else f", and others for {others} more class{'' if others == 1 else 'es'}"
+    right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
+    these = "this class" if len(doubted) == 1 else "these classes"
+    text = (
+        f"Version {doubted[0]['version']} predicts {', '.join(each)}{more}, though of {held_out:,} held-out images of "
+        f"{these} in earlier tasks it gets {right:,} right: are the labels swapped or wrong? Look at them: "
+        "report.data.suspects of the task, and pictures on its page. Correct wrong labels and send the batch again; "
+        "if the labels are right, the model needs these images."
+    )
+    return {"kind": "suspects", "holds": True, "text": text}
 
 
 def _few(data: DataReport) -> Finding | None:

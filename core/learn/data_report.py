@@ -21,6 +21,7 @@ from core.learn.data_findings import findings
 from core.learn.dataset import Dataset
 from core.learn.duplicates import group_alike, read_hashes
 from core.learn.held_out_features import FeatureDataset
+from core.learn.mislabelled import find_mislabelled
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import evenly_spaced, features
@@ -86,12 +87,15 @@ class Looker:
                 )
                 by_class = spec.scenario != "task"
                 report["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
+        is_whole = self.network.takes_features and len(rows) == len(data)
+        seen = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            is_whole = self.network.takes_features and len(rows) == len(data)
-            report["would_say"] = would_say(
-                self._parent(), FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
-            )
+            report["would_say"] = would_say(self._parent(), seen)
             self.alive()
+        if spec.scenario != "task" and self.network.classes:
+            self._add_mislabelled(report, seen, rows)
+            self.alive()
+        report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._held_out(spec.task)
         num_held_out = 0 if held_out is None else len(held_out)
         report["findings"] = findings(report, len(data), num_held_out, spec.settled)
@@ -114,7 +118,7 @@ class Looker:
         suspicious = suspects(seen, data.labels[rows], generator, alike)
         paths = _paths(self.spec)
         entries: list[Suspect] = []
-        for row, suggested, score in zip(*(part[:SHOWN].tolist() for part in suspicious[:3]), strict=True):
+        for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
             entries.append(
                 {
@@ -127,16 +131,51 @@ class Looker:
             )
         return {"suspects": entries, "suspects_count": len(suspicious.rows), "examined": suspicious.examined}
 
-    def _earlier(self) -> Labelled | None:
-        """Return held-out images of earlier tasks, preferring tasks with classes of the batch.
+    def _add_mislabelled(self, report: DataReport, data: Dataset, rows: Tensor) -> None:
+        """Add the known classes whose labels look swapped or wrong, and their images to the
+        suspects."""
 
-        Each task contributes an equal share of the images there is room for. None if there are
-        none.
-        """
+        def earlier() -> Iterator[tuple[Dataset, Tensor]]:
+            for _, part, part_rows in self._of_tasks(*self._earlier_tasks()):
+                self.alive()
+                yield part, part_rows
+
+        doubts = find_mislabelled(self._parent(), data, rows, earlier)
+        report["mislabelled"] = doubts.classes[:SHOWN]
+        if not doubts.classes:
+            return
+        accused = {one["index"]: one for one in report["suspects"]}
+        paths = _paths(self.spec)
+        for index, suggested, score in zip(
+            doubts.rows.tolist(), doubts.suggested, doubts.scores.tolist(), strict=True
+        ):
+            accused[index] = {
+                "index": index,
+                "path": paths[index] if paths else None,
+                "label": data.names[int(data.labels[index])],
+                "suggested": suggested,
+                "score": round(score, 1),
+            }
+        report["suspects"] = sorted(accused.values(), key=lambda one: -one["score"])
+        report["suspects_count"] = len(accused)
+        report["examined"] = max(report["examined"], len(rows))
+
+    def _earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
+        """Return earlier tasks with held-out images, preferring those with classes of the batch,
+        and the classes of the batch."""
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in with_held_out):
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
+        return with_held_out, mine
+
+    def _earlier(self) -> Labelled | None:
+        """Return held-out images of earlier tasks.
+
+        Each task contributes an equal share of the images there is room for. None if there are
+        none.
+        """
+        with_held_out, mine = self._earlier_tasks()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
         for task, data, rows in self._of_tasks(with_held_out, mine):
             known_features = self.kept.get(task)

@@ -38,6 +38,9 @@ LEAST_OF_CLASS = 5
 """Number of held-out images below which a class is not checked."""
 LEAST_OF_NEW = 10
 """Number of held-out images of new classes below which the check on learning makes no statement."""
+KNOWN_BEFORE = 0.7
+"""Share of earlier tasks' held-out images of the batch's known classes that production gets right,
+from which getting none of the batch's right means that its labels do not fit."""
 _SHOWN = 4
 _NAMED = 20
 _Judge = Callable[[Losses, float], GateCheck]
@@ -51,6 +54,7 @@ def check_losses(
     losses: Losses | None,
     model_id: str,
     features: FeatureCount | None = None,
+    doubt: str | None = None,
 ) -> list[GateCheck]:
     """Judge the losses of a version by the checks that are on.
 
@@ -58,6 +62,7 @@ def check_losses(
         limits: limits of the gate; a check without a limit is off.
         losses, features: stored counts; None if nothing was counted.
         model_id: id of the model, for the addresses of pictures.
+        doubt: finding that most labels of the batch look wrong; it fails `learned_nothing`.
     """
     checks: list[GateCheck] = []
     for name in CHECKS:
@@ -71,6 +76,8 @@ def check_losses(
             checks.append(_unmeasured(name, limit, _BEFORE))
             continue
         check = _JUDGES[name](losses, limit)
+        if name == "learned_nothing" and doubt is not None:
+            check = _doubted(check, doubt)
         if not check["passed"]:
             check["pictures"] = [_picture(one, model_id) for one in _shown(name, losses)]
         checks.append(check)
@@ -190,7 +197,12 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
 
 
 def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
-    """Judge the accuracy on new classes, and the net loss on known classes of the batch."""
+    """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
+    accuracy.
+
+    The accuracy on known classes counts where production gets these classes right in earlier tasks:
+    then the batch's labels contradict what was learned.
+    """
     new, known = losses["new"], losses["known"]
     p_value = mcnemar_worse(known["negative"], known["positive"])
     is_worse = known["missing"] is None and p_value < SIGNIFICANT
@@ -200,6 +212,8 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         return _unmeasured("learned_nothing", limit, few if new["images"] else str(new["missing"]))
     share = new["positive"] / new["images"] if has_new else None
     is_blank = share is not None and share <= limit
+    right_known, known_before = _right_of_known(losses)
+    contradicts = known_before is not None and right_known <= limit * known["images"]
     texts = []
     if has_new:
         texts.append(
@@ -211,18 +225,54 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
             f"{known['negative']} wrong that version {known['against']} gets right, and {known['positive']} right "
             "that it gets wrong"
         )
+    if contradicts and known_before is not None:
+        right, images = known_before
+        texts.append(
+            f"it gets {right_known} of them right, though version {known['against']} gets {right} of "
+            f"{_many(images, 'held-out image')} of these classes in earlier tasks right: are the labels swapped or "
+            "wrong? Look at them: report.data.suspects of the task, and pictures on its page. Correct wrong labels "
+            "and send the batch again"
+        )
+        if not is_blank:
+            share = right_known / known["images"]
+    failed = is_blank or is_worse or contradicts
     return {
         "name": "learned_nothing",
         "limit": limit,
         "value": share,
-        "passed": not (is_blank or is_worse),
+        "passed": not failed,
         "images": new["images"] + known["images"],
         "p": p_value,
         "classes": [one["label"] for one in (new if is_blank else known)["classes"]][:_NAMED]
-        if is_blank or is_worse
+        if failed
         else [],
         "detail": _sentence("; ".join(texts)),
     }
+
+
+def _doubted(check: GateCheck, doubt: str) -> GateCheck:
+    """Return the check on learning as failed because most labels of the batch look wrong."""
+    failed: GateCheck = {**check, "passed": False, "detail": doubt}
+    failed.pop("not_measured", None)
+    return failed
+
+
+def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
+    """Return the correct ones of the batch's held-out images of known classes, and production's
+    correct and all held-out images of these classes in earlier tasks.
+
+    The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
+    less than `KNOWN_BEFORE` of them right.
+    """
+    known, earlier = losses["known"], losses["class_lost"]
+    if known["missing"] is not None or earlier["missing"] is not None:
+        return 0, None
+    right_now = sum(_right_now(one) for one in known["classes"])
+    names = {(one["label"], one["task"]) for one in known["classes"]}
+    counted = [one for one in earlier["classes"] if (one["label"], one["task"]) in names]
+    right, images = (sum(one[key] for one in counted) for key in ("before", "images"))
+    is_known = images >= LEAST_OF_NEW and right >= KNOWN_BEFORE * images
+    return right_now, (right, images) if is_known and known["images"] >= LEAST_OF_NEW else None
 
 
 def _judge_features(found: FeatureCount | None, limit: float) -> GateCheck:

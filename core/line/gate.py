@@ -65,6 +65,7 @@ class Metrics:
             precision.
         losses: counts image by image against other versions; None if nothing was counted.
         features: counts of its features against its ancestors'; None if nothing was counted.
+        doubt: finding that most labels of its batch look wrong (`core.line.labels`).
     """
 
     forgetting: float | None = None
@@ -75,6 +76,7 @@ class Metrics:
     coverage: float | None = None
     losses: Losses | None = None
     features: FeatureCount | None = None
+    doubt: str | None = None
 
     @property
     def negative_flips(self) -> float | None:
@@ -113,7 +115,7 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_losses(gate, metrics.losses, place.model, metrics.features)
+    checks += check_losses(gate, metrics.losses, place.model, metrics.features, metrics.doubt)
     lacking = place.lost
     checks.append(
         {

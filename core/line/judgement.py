@@ -2,12 +2,14 @@
 
 import math
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
-from core.db.tables import Job, Measurement, Model, Version
+from core.db.tables import Job, Measurement, Model, Task, Version
 from core.line.coverage import lost, taught
 from core.line.gate import Metrics, Place, Production, verdict
+from core.line.labels import find_doubt
 from core.line.row import row_of
 from core.line.sure import sure_of
 from core.matrix_row import row_figures
@@ -36,6 +38,7 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
         coverage_of(session, model, version.number),
         read_losses(session, model.id, version.number),
         read_features(session, model.id, version.number),
+        _read_doubt(session, model.id, version.task_number),
     )
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = limits_of(model, job)
@@ -66,6 +69,12 @@ def read_features(session: Session, model_id: str, version: int) -> FeatureCount
     """Return the stored counts of a version's features against its ancestors'."""
     row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
+
+
+def _read_doubt(session: Session, model_id: str, number: int | None) -> str | None:
+    """Return the finding that most labels of a task's batch look wrong, if there is one."""
+    task = select(Task.report).where(Task.model_id == model_id, Task.number == number)
+    return find_doubt(session.scalar(task))
 
 
 def coverage_of(session: Session, model: Model, version: int) -> float | None:

@@ -129,6 +129,23 @@ class WouldSay(TypedDict):
     version: int
 
 
+class Mislabelled(TypedDict):
+    """A known class whose labels look swapped or wrong.
+
+    - `said`: the version that the job starts from predicts this class for `images` of the `of`
+      training images with the label.
+    - `right`: of `held_out` held-out images of the class in earlier tasks, it gets this many right.
+    """
+
+    label: str
+    said: str
+    images: int
+    of: int
+    right: int
+    held_out: int
+    version: int
+
+
 class Finding(TypedDict):
     """A finding as a sentence for a person.
 
@@ -150,6 +167,8 @@ class DataReport(TypedDict, total=False):
     - `would_say`: new classes, the 100 that are most surely taken for a known one, from at most
       1,000 images.
     - `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images.
+    - `mislabelled`: known classes, the first 100, most of whose images the version that the job
+      starts from predicts as another class, although it knows the class from earlier tasks.
     - `cost_s`: seconds that the analysis took.
     """
 
@@ -163,5 +182,6 @@ class DataReport(TypedDict, total=False):
     suspects_count: int
     examined: int
     would_say: list[WouldSay]
+    mislabelled: list[Mislabelled]
     findings: list[Finding]
     cost_s: float

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 from core.db.tables import Job, Model, Task, Version
 from core.line import words
+from core.line.labels import find_doubt
 from core.line.line import PRODUCTION
 from core.protocol.answers.attention import ActionBody, ActionOut
 from core.protocol.patch import RecipePatch
@@ -54,6 +55,9 @@ def list_held_actions(
             method="PUT",
         ),
     ]
+    if find_doubt(task.report) is not None:  # no recipe mends wrong labels
+        again = [make_retry(task, job)] if words.can_relearn(task) else []
+        return [other_actions[0], *again, *other_actions[1:]]
     mended = _mend(model, task, version, job, learned, others)
     if not words.can_relearn(task):
         return [*mended, *other_actions]

@@ -107,6 +107,54 @@ def test_without_images_a_check_passes_and_says_why_nothing_was_measured(
     assert check["detail"].startswith("Not measured: ")
 
 
+def known(images: int, right: int, before: int, label: str = "cat") -> dict[str, Any]:
+    """Counts of a batch of one known class, `right` of whose images are right now, and of 20 images of it in earlier
+    tasks, of which production gets `before` right."""
+    batch = count(images, 0, right, classes=[of_class(label, images, 0, 0, right)])
+    return {"known": batch, "class_lost": count(20, classes=[of_class("cat", 20, before)])}
+
+
+@pytest.mark.parametrize(
+    ("some", "passed"),
+    [
+        (known(20, 2, 14), False),
+        (known(20, 3, 14), True),  # it learned some of them
+        (known(20, 0, 13), True),  # production is weak there
+        (known(9, 0, 20), True),  # few images
+        (known(20, 0, 20, "dog"), True),  # no earlier images of the class
+    ],
+)
+def test_a_batch_of_known_classes_whose_labels_contradict_what_was_learned_is_held(
+    some: Any, passed: bool
+) -> None:
+    check = judged("learned_nothing", new=count(missing="no new class"), **some)
+    assert check["passed"] is passed and check["value"] == (None if passed else 0.1)
+    assert ("are the labels swapped or wrong?" in check["detail"]) is not passed
+
+
+@pytest.mark.parametrize("new", [count(20, positive=18), count(missing="no new class")])
+def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: LossCount) -> None:
+    checks = check_losses(NEW_GATE, losses(new=new), "mdl_1", None, "Are the labels wrong?")
+    (check,) = [one for one in checks if not one["passed"]]
+    assert (check["name"], check["detail"]) == ("learned_nothing", "Are the labels wrong?")
+    assert "not_measured" not in check
+
+
+def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
+    checks = check_losses(
+        {**NEW_GATE, "learned_nothing": None}, losses(), "mdl_1", None, "Are the labels wrong?"
+    )
+    assert all(check["passed"] for check in checks)
+
+
+def test_a_held_batch_of_known_classes_names_both_counts() -> None:
+    check = judged("learned_nothing", new=count(missing="no new class"), **known(20, 0, 18))
+    assert (
+        "it gets 0 of them right, though version 3 gets 18 of 20 held-out images of these" in check["detail"]
+    )
+    assert check["classes"] == ["cat"]
+
+
 def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
     checks = check_losses(NEW_GATE, None, "mdl_1", None)
     assert [check["name"] for check in checks] == list(CHECKS)

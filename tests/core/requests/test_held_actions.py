@@ -8,8 +8,17 @@ import pytest
 from core.requests.held_actions import GENTLE, PLAIN, SLOW, WITH_IMAGES, list_held_actions
 from tests.learning_catalogue import catalogue
 
-HERE = {"train_sha256": "a", "train_deleted_at": None, "data_deleted_at": None, "archive_key": None}
+HERE: dict[str, Any] = {
+    "report": None,
+    "train_sha256": "a",
+    "train_deleted_at": None,
+    "data_deleted_at": None,
+    "archive_key": None,
+}
 GONE = {**HERE, "data_deleted_at": 1.0}
+
+WRONG: Any = {"kind": "suspects", "holds": True, "text": "Are the labels wrong?"}
+DOUBTED: Any = {"data": {"mislabelled": [{"images": 5}], "examined": 10, "findings": [WRONG]}}
 
 
 def task(number: int, **more: Any) -> Any:
@@ -52,6 +61,7 @@ def listed(
         ({"failed": "lost_tasks", "lost": [2], "others": {2: task(2, **GONE)}}, ("discard", {"reason": "…"})),
         ({"failed": "lost_tasks", "lost": [2], "learned": {2}}, ("retry", {})),
         ({"failed": "forgotten", "task": task(3, **GONE)}, ("discard", {"reason": "…"})),
+        ({"failed": "learned_nothing", "task": task(3, report=DOUBTED)}, ("discard", {"reason": "…"})),
     ],
 )
 def test_what_mends_it_is_first_and_production_last(given: dict[str, Any], first: tuple[str, Any]) -> None:

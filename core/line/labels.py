@@ -1,0 +1,22 @@
+"""Doubts about the labels of a batch, from its stored report, for the gate."""
+
+from core.protocol.report import BatchReport
+
+MOST_DOUBTED = 0.5
+"""Share of the examined training images whose labels contradict what the model has learned, from
+which the version is held."""
+
+
+def find_doubt(report: BatchReport | None) -> str | None:
+    """Return the finding that most labels of a batch's known classes look swapped or wrong.
+
+    None if fewer do, or if a person has accepted the finding.
+    """
+    data = None if report is None else report.get("data")
+    if not data or not data.get("mislabelled"):
+        return None
+    doubted = sum(one["images"] for one in data["mislabelled"])
+    if doubted < MOST_DOUBTED * data.get("examined", 0):
+        return None
+    texts = (one["text"] for one in data.get("findings", []) if one["kind"] == "suspects" and one["holds"])
+    return next(texts, None)
