@@ -121,9 +121,12 @@ def _find_doubted(parent: Parent, data: Dataset, rows: Tensor, known: Tensor) ->
     The dictionary is empty if predictions are scattered.
     """
     predicted, _ = _judge(parent, data, rows, known)
+    labels = data.labels[rows].unique().tolist()  # type: ignore[no-untyped-call]
+    if len(labels) > 1 and len(predicted.unique()) == 1:  # type: ignore[no-untyped-call]
+        return {}  # as for images of another camera; swapped labels leave different predictions
     favourites: dict[int, int] = {}
     explained = 0
-    for label in data.labels[rows].unique().tolist():  # type: ignore[no-untyped-call]
+    for label in labels:
         mine = predicted[data.labels[rows] == label]
         favourite = int(mine.mode().values)
         fits = mine == known[label]

@@ -72,13 +72,10 @@ def check_losses(
         if name == "features_collapsed":
             checks.append(_judge_features(features, limit))
             continue
-        if losses is None:
-            checks.append(_unmeasured(name, limit, _BEFORE))
-            continue
-        check = _JUDGES[name](losses, limit)
+        check = _unmeasured(name, limit, _BEFORE) if losses is None else _JUDGES[name](losses, limit)
         if name == "learned_nothing" and doubt is not None:
             check = _doubted(check, doubt)
-        if not check["passed"]:
+        if losses is not None and not check["passed"]:
             check["pictures"] = [_picture(one, model_id) for one in _shown(name, losses)]
         checks.append(check)
     return checks
@@ -252,7 +249,8 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
 
 def _doubted(check: GateCheck, doubt: str) -> GateCheck:
     """Return the check on learning as failed because most labels of the batch look wrong."""
-    failed: GateCheck = {**check, "passed": False, "detail": doubt}
+    detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
+    failed: GateCheck = {**check, "passed": False, "detail": detail}
     failed.pop("not_measured", None)
     return failed
 

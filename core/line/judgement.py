@@ -29,6 +29,7 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
     own_cell = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
     comparison = beside_production(session, model.id, version.number)
+    job = session.get(Job, version.job_id) if version.job_id is not None else None
     metrics = Metrics(
         figures.forgetting,
         own_cell.accuracy if own_cell else None,
@@ -38,9 +39,8 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
         coverage_of(session, model, version.number),
         read_losses(session, model.id, version.number),
         read_features(session, model.id, version.number),
-        _read_doubt(session, model.id, version.task_number),
+        _read_doubt(session, job, version.task_number),
     )
-    job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = limits_of(model, job)
     lacks = lost(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
@@ -71,9 +71,14 @@ def read_features(session: Session, model_id: str, version: int) -> FeatureCount
     return None if row is None else row.detail
 
 
-def _read_doubt(session: Session, model_id: str, number: int | None) -> str | None:
-    """Return the finding that most labels of a task's batch look wrong, if there is one."""
-    task = select(Task.report).where(Task.model_id == model_id, Task.number == number)
+def _read_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
+    """Return the finding that most labels of a task's batch look wrong, if there is one.
+
+    A job without a data report leaves that of an earlier job in the task.
+    """
+    if job is None or job.recipe.get("data_report") == "off":
+        return None
+    task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
     return find_doubt(session.scalar(task))
 
 

@@ -50,6 +50,8 @@ MOST_DONE = 0.99
 """Largest share of a job that has not ended."""
 LEAST_SHARE = 0.005
 """Smallest share of a phase that cost nothing the last time: it may take long this time."""
+SHORTEST_S = 0.001
+"""Shortest cost of a phase, in seconds: shares are quotients of costs."""
 LEAST_S = 2.0
 """Seconds after which the pace of a job is meaningful."""
 MOST_RATIO = 10.0
@@ -77,7 +79,7 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     ratios["train"] = _ratio(by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1)))
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
     smallest = LEAST_SHARE * (sum(expected.values()) or 1.0)
-    return {name: round(max(smallest, seconds), 3) for name, seconds in expected.items()}, True
+    return {name: round(max(smallest, seconds, SHORTEST_S), 3) for name, seconds in expected.items()}, True
 
 
 def _is_closed_form(recipe: Mapping[str, Any]) -> bool:

@@ -108,6 +108,26 @@ def test_the_mark_of_an_archive_goes_with_it(tmp_path: Path) -> None:
     assert not mark.exists() and (tmp_path / "learned" / "a.zip").exists()
 
 
+def test_a_file_named_like_the_mark_of_a_folder_stays(tmp_path: Path) -> None:
+    batch, other = lay(tmp_path, "week/cat/1.png").parent.parent, lay(tmp_path, "week.done")
+    assert inbox.put_away(batch, inbox.LEARNED) == tmp_path / "learned" / "week"
+    assert other.exists()
+
+
+def test_a_batch_that_is_nested_too_deeply_blocks_no_other(tmp_path: Path) -> None:
+    lay(tmp_path, "good.zip")
+    (tmp_path / "deep").mkdir()
+    at = os.open(tmp_path / "deep", os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=at)
+        inner = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    deep, good = inbox.find_batches(tmp_path)
+    assert deep.problem is not None and "cannot be read" in deep.problem and good.problem is None
+
+
 def test_nothing_is_put_behind_a_link(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

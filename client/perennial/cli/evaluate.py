@@ -17,7 +17,7 @@ from perennial.cli.command import DYNAMIC, VERSION, Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.output import Cell, complain, is_terminal, say
 from perennial.cli.predict import MOST_BYTES, MOST_IMAGES
-from perennial.errors import BadAnswer, ConfigError
+from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
 from perennial.text import one_line
 from perennial.types import Prediction
@@ -135,6 +135,11 @@ def evaluate(
             )
             if len(response.predictions) != len(batch):
                 raise BadAnswer(f"The service answered {len(response.predictions)} of {len(batch)} images.")
+            if score.version is not None and response.version != score.version:
+                raise PerennialError(
+                    f"{version} moved from version {score.version} to {response.version} in between: "
+                    f"run it again, or name one with --version {response.version}."
+                )
             score.version = response.version
             for (name, label, _), one in zip(batch, response.predictions, strict=True):
                 if isinstance(one, Prediction):

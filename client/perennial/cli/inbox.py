@@ -80,11 +80,13 @@ def look_at(path: Path) -> Found | None:
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
                 problem = problem or _refuse(one_line(f"{path.name}/{name}"), status.st_mode)
-        except PermissionError as error:
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # no permission, a name that is too long, a share that is gone
             problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return Found(path, latest, tuple(sorted(state)), is_marked, problem)
 
@@ -142,8 +144,10 @@ def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
         # The reason is written first, so that a moved batch has it even if the process is killed
         # between the two steps.
         _text_of(target).write_text(printable(reason.rstrip()) + "\n", encoding="utf-8")
+    is_archive = not batch.is_dir()
     batch.rename(target)
-    batch.with_name(batch.name + MARK).unlink(missing_ok=True)
+    if is_archive:  # the mark of a folder lies in it
+        batch.with_name(batch.name + MARK).unlink(missing_ok=True)
     return target
 
 
@@ -185,6 +189,10 @@ def _take(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise ConfigError(
+            f"The folder cannot be locked ({error.strerror or error}): watch one on a disk of this machine."
+        ) from error
     return True
 
 

@@ -30,6 +30,7 @@ def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     if not len(labels) or len(present) < 2 or bool((present == present[0]).all()):
         return none
     sizes = counts.clamp(min=1).double().log() - present.log().mean()
+    sizes = torch.where(counts > 0, sizes, torch.zeros_like(sizes))  # an absent class stays as it is
     impossible = scores.isinf()
     centred = scores.masked_fill(impossible, 0.0)
     centred = centred - centred.mean(1, keepdim=True)

@@ -140,6 +140,11 @@ def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: LossCount) -
     assert "not_measured" not in check
 
 
+def test_a_doubt_holds_a_version_whose_losses_were_not_counted() -> None:
+    checks = check_losses(NEW_GATE, None, "mdl_1", None, "Are the labels wrong?")
+    assert [one["name"] for one in checks if not one["passed"]] == ["learned_nothing"]
+
+
 def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
     checks = check_losses(
         {**NEW_GATE, "learned_nothing": None}, losses(), "mdl_1", None, "Are the labels wrong?"

@@ -65,6 +65,15 @@ def test_phases_weigh_what_they_cost_the_last_time(desk: Any) -> None:
     assert progress["left_s"] == pytest.approx(75, rel=0.1)
 
 
+def test_a_last_job_that_cost_nearly_nothing_gives_a_share(desk: Any) -> None:
+    model = desk.model()
+    learned(desk, model, {"validate": 0.0, "train": 0.05})
+    _, claim = desk.begin(model)
+    told(desk, claim, PhaseEvent(phase="validate"))
+    progress = told(desk, claim, PhaseEvent(phase="evaluate"), after_s=3)
+    assert 0 < progress["done"] < 1
+
+
 def test_a_larger_batch_is_expected_to_take_longer_but_for_the_evaluation(desk: Any) -> None:
     model = desk.model()
     first = learned(desk, model, {"train": 30, "evaluate": 60})

@@ -50,6 +50,12 @@ def test_no_other_slope_and_scale_answer_better() -> None:
     assert all(loss(found) <= loss(share * found) for share in (0, 0.5, 0.9, 1.1, 2))
 
 
+def test_a_class_without_images_has_none() -> None:
+    scores, labels = answers(COUNTS, 1.0)
+    found = fit_offsets(scores, labels, COUNTS)
+    assert float(found[0]) < 0 and float(found[3]) == 0
+
+
 def test_classes_of_other_heads_say_nothing() -> None:
     scores, labels = answers(COUNTS, 1.0)
     apart = torch.cat([scores, torch.full_like(scores[:, :1], -torch.inf)], 1)
