@@ -14,6 +14,7 @@ Every pair is found as long as no more hashes than that share a band, and `compl
 that was the case.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -144,13 +145,15 @@ def contradicting(
     _, first, group = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
     everything = np.ones(len(first), np.bool_)
     left, right = (everything, everything) if earlier is None else (is_old[first], ~is_old[first])
-    one, other, _ = _pairs(both[first], left, right)
-    differ = numbers[first[one]] != numbers[first[other]]
-    one, other = one[differ], other[differ]
-    # The first row that contradicts each kind.
+    # The first row that contradicts each kind. A burst has a number of pairs that is quadratic in
+    # its frames, so no list of pairs is kept.
     partner = np.full(len(first), len(both), np.int64)
-    np.minimum.at(partner, one, first[other])
-    np.minimum.at(partner, other, first[one])
+
+    def take_smaller(one: Rows, other: Rows) -> None:
+        partner[one] = np.minimum(partner[one], first[other])
+        partner[other] = np.minimum(partner[other], first[one])
+
+    _visit_pairs(both[first], left, right, take_smaller, numbers[first])
     before = partner[group.reshape(-1)]
     rows = np.flatnonzero((before < np.arange(len(both))) & ~is_old)
     return [(int(before[row]), int(row) - len(old)) for row in rows]
@@ -186,7 +189,37 @@ def _pairs(
 
     The last value of the result is True if no pair was missed.
     """
-    ones, others, complete = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], True
+    ones, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+
+    def collect(one: Rows, other: Rows) -> None:
+        ones.append(one)
+        others.append(other)
+
+    complete = _visit_pairs(found, left, right, collect)
+    return np.concatenate(ones), np.concatenate(others), complete
+
+
+def _visit_pairs(
+    found: Hashes,
+    left: npt.NDArray[np.bool_],
+    right: npt.NDArray[np.bool_],
+    visit: Callable[[Rows, Rows], None],
+    labels: Rows | None = None,
+) -> bool:
+    """Call `visit` with each pair of near duplicates, some pairs at a time.
+
+    Args:
+        found: hashes [N, 2].
+        left: bool [N], the rows that one of a pair may be.
+        right: bool [N], the rows that the other of a pair may be.
+        visit: takes the rows of both, int64 [K] each, K < N; no row occurs twice in either. A pair
+            that has several bands in common is visited several times.
+        labels: int64 [N]; pairs of one label are neither compared nor visited. None visits all.
+
+    Returns:
+        True if no pair was missed.
+    """
+    complete = True
     window = max(1, COMPARISONS // (BANDS * max(1, len(found))))
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
@@ -200,9 +233,10 @@ def _pairs(
             if step > window:
                 complete = False
                 break
+            if labels is not None:
+                same = same[labels[order[same]] != labels[order[same + step]]]
             near = same[distances(ordered[same], ordered[same + step]) <= MOST_BITS]
             one, other = order[near], order[near + step]
             is_across = (left[one] & right[other]) | (right[one] & left[other])
-            ones.append(one[is_across])
-            others.append(other[is_across])
-    return np.concatenate(ones), np.concatenate(others), complete
+            visit(one[is_across], other[is_across])
+    return complete

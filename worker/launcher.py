@@ -307,8 +307,9 @@ def _serve(lock: Lock | None) -> int:
             f"{prepared['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
         )
         say(f"Admin key: {location}")
-    tell_end = (lambda: None) if lock is None else lock.end
-    launcher = Launcher(parts(prepared, port), float(prepared["grace_s"]), tell_end)
+    grace_s = float(prepared["grace_s"])
+    tell_end = (lambda: None) if lock is None else (lambda: lock.end(grace_s))
+    launcher = Launcher(parts(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -5,6 +5,7 @@ Only the standard library is used, as in the launcher.
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from pathlib import Path
 NAME = "serve.lock"
 PATIENCE_S = 2.0
 """Seconds within which a service that was asked to stop has marked that in the lock."""
+ENDING_PATIENCE_S = 60.0
+"""Seconds within which a service that is stopping has ended, beyond those that its jobs may take."""
 LOOK_S = 0.2
 SERVING = "serving"
 ENDING = "ending"
 LENGTH = 512
-"""Bytes of the lock file; it holds a process id, a state and an address. Earlier releases wrote 32."""
+"""Bytes of the lock file: a process id, a state, and an address or a grace period. Earlier releases wrote 32."""
 
 
 class DataInUse(RuntimeError):
@@ -28,14 +31,24 @@ class DataInUse(RuntimeError):
         stop: the command that stops it.
     """
 
-    def __init__(self, data_dir: Path, pid: str, url: str) -> None:
+    def __init__(self, data_dir: Path, pid: str, url: str, waited_s: float | None = None) -> None:
+        self.stop = f"kill {pid}"
+        if waited_s is not None:
+            self.holder = (
+                f"Perennial (process {pid}) is stopping, but still uses the data directory {data_dir} after "
+                f"{waited_s:.0f} seconds."
+            )
+            self.stop = f"kill -9 {pid}"
+            super().__init__(
+                f"{self.holder} Wait until it has ended, or end it now: {self.stop}. Then start again."
+            )
+            return
         if url:
             self.holder = (
                 f"Perennial already serves {url} with the data directory {data_dir} (process {pid})."
             )
         else:
             self.holder = f"Perennial already runs with the data directory {data_dir} (process {pid})."
-        self.stop = f"kill {pid}"
         super().__init__(
             f"{self.holder} Use that one. To run a second one beside it, give it a data directory and a port of its "
             f"own: PERENNIAL_DATA_DIR=other-data PERENNIAL_PORT=8001 perennial serve. To start again with this "
@@ -54,9 +67,13 @@ class Lock:
         """Store the address of the service, for a second service that is started."""
         self._write(f"{os.getpid()} {SERVING} {url}")
 
-    def end(self) -> None:
-        """Mark that the service is stopping, so that one started meanwhile waits for it."""
-        self._write(f"{os.getpid()} {ENDING}")
+    def end(self, grace_s: float) -> None:
+        """Mark that the service is stopping, so that one started meanwhile waits for it.
+
+        Args:
+            grace_s: seconds that its jobs may take to stop.
+        """
+        self._write(f"{os.getpid()} {ENDING} {grace_s:.0f}")
 
     def _write(self, text: str) -> None:
         # always the same length, so a reader never sees half of it
@@ -68,7 +85,7 @@ def held(data_dir: Path) -> Iterator[Lock | None]:
     """Hold a data directory while the block runs; yield None if its file system has no locks.
 
     Raises:
-        DataInUse: another service holds it and is not stopping.
+        DataInUse: another service holds it and is not stopping, or does not end.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -86,9 +103,10 @@ def _take(file: int, data_dir: Path) -> bool:
     """Wait for the lock while its holder is stopping; return False if there are no locks.
 
     Raises:
-        DataInUse: the holder is not stopping.
+        DataInUse: the holder is not stopping, or has not ended `ENDING_PATIENCE_S` after its grace period.
     """
-    until = time.monotonic() + PATIENCE_S
+    start = time.monotonic()
+    is_announced = False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +115,22 @@ def _take(file: int, data_dir: Path) -> bool:
             pass
         except OSError:
             return False
-        pid, state, url, *_ = [*os.pread(file, LENGTH, 0).decode().split(), "", "", ""]
-        if state != ENDING and time.monotonic() > until:
-            raise DataInUse(data_dir, pid or "PID", url)
+        # a damaged file must not hide that the directory is in use
+        content = os.pread(file, LENGTH, 0).decode("utf-8", "replace")
+        pid, state, detail, *_ = [*content.split(), "", "", ""]
+        is_ending = state == ENDING
+        # earlier releases store no grace period
+        grace_s = int(detail) if is_ending and detail.isdecimal() else 0
+        waited_s = time.monotonic() - start
+        if is_ending and waited_s - ENDING_PATIENCE_S > grace_s:
+            raise DataInUse(data_dir, pid, "", waited_s)
+        if not is_ending and waited_s > PATIENCE_S:
+            raise DataInUse(data_dir, pid or "PID", detail)
+        if is_ending and not is_announced:
+            is_announced = True
+            print(
+                f"Waiting for Perennial (process {pid}) to stop using {data_dir} …",
+                file=sys.stderr,
+                flush=True,
+            )
         time.sleep(LOOK_S)

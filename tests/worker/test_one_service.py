@@ -22,7 +22,7 @@ with held(Path(sys.argv[1])) as lock:
     if sys.argv[2].startswith("http"):
         lock.serve(sys.argv[2])
     if sys.argv[2] == "ending":
-        lock.end()
+        lock.end(30)
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -88,6 +88,38 @@ def test_a_service_that_stops_is_waited_for(tmp_path: Path, monkeypatch: pytest.
         with held(tmp_path) as lock:
             assert lock is not None and first.returncode == 0
     assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]
+
+
+def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    with held(tmp_path) as first:
+        assert first is not None
+        first.end(29.5)
+        monkeypatch.setattr(one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        with pytest.raises(DataInUse) as refused, held(tmp_path):
+            pass
+    assert 90 < now < 90 + 2 * one_service.LOOK_S
+    pid = os.getpid()
+    assert capsys.readouterr().err == f"Waiting for Perennial (process {pid}) to stop using {tmp_path} …\n"
+    assert str(refused.value) == (
+        f"Perennial (process {pid}) is stopping, but still uses the data directory {tmp_path} after 90 seconds. "
+        f"Wait until it has ended, or end it now: kill -9 {pid}. Then start again."
+    )
+
+
+def test_a_damaged_lock_is_still_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
+    with held(tmp_path):
+        (tmp_path / one_service.NAME).write_bytes(b"\xff\xfe\x80".ljust(one_service.LENGTH))
+        with pytest.raises(DataInUse, match="already runs"), held(tmp_path):
+            pass
 
 
 def test_a_file_system_without_locks_is_served_all_the_same(

@@ -1,5 +1,6 @@
 """Images under two labels: found as comparing all with all finds them, in a batch and beside earlier tasks."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,67 @@ def test_near_duplicates_of_earlier_images_are_those_that_all_pairs_have(
     old, new = slice(0, earlier), slice(earlier, None)
     found = near.contradicting(hashes[new], labels[new], hashes[old], labels[old])
     assert {row for _, row in found} == near_by(hashes[new], labels[new], hashes[old], labels[old])
+
+
+@given(st.integers(0, 2**31), st.integers(0, 30), st.integers(0, 30))
+@settings(deadline=None)
+def test_each_image_has_the_first_near_duplicate_under_another_label(
+    seed: int, count: int, earlier: int
+) -> None:
+    hashes, labels = draw_hashes(seed, count + earlier)
+    contradicts = (distances(hashes[:, None], hashes[None]) <= MOST_BITS) & (labels[:, None] != labels[None])
+
+    def first_of(row: int, rows: range) -> list[tuple[int, int]]:
+        return [(one, row) for one in rows if contradicts[one, row]][:1]
+
+    within = [pair for row in range(len(hashes)) for pair in first_of(row, range(row))]
+    assert near.contradicting(hashes, labels) == within
+    beside = [
+        (one, row - earlier)
+        for new in range(earlier, len(hashes))
+        for one, row in first_of(new, range(earlier))
+    ]
+    old, new = slice(0, earlier), slice(earlier, None)
+    assert near.contradicting(hashes[new], labels[new], hashes[old], labels[old]) == beside
+
+
+@pytest.fixture(scope="module")
+def burst() -> Hashes:
+    """300 distinct hashes, each with three bits of 128, so all are near duplicates of each other."""
+    random = np.random.default_rng(0)
+    found = np.zeros((400, 2), np.uint64)
+    for row in range(len(found)):
+        for bit in random.choice(128, 3, replace=False):
+            found[row, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+    return np.unique(found, axis=0)[:300]
+
+
+@pytest.mark.parametrize(("label_count", "expected"), [(1, 0), (2, 299)])
+def test_the_memory_for_a_burst_does_not_grow_with_its_pairs(
+    burst: Hashes, label_count: int, expected: int
+) -> None:
+    labels = np.arange(len(burst)) % label_count
+    tracemalloc.start()
+    try:
+        found = near.contradicting(burst, labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == expected
+    assert peak < 1000 * len(burst), "the pairs of this burst take some megabytes"
+
+
+def test_hashes_of_one_label_are_not_compared(burst: Hashes, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    def count(one: Hashes, other: Hashes) -> np.ndarray:
+        nonlocal compared
+        compared += len(one)
+        return distances(one, other)
+
+    monkeypatch.setattr(near, "distances", count)
+    assert near.contradicting(burst, np.zeros(len(burst), np.int64)) == []
+    assert compared == 0
 
 
 def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> None:
