@@ -5,7 +5,7 @@ would learn by another recipe from one day to the next. A job's own recipe is st
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +13,13 @@ from alembic import op
 
 Former = Mapping[str, Mapping[str, Any]]
 """Method → hyper-parameters whose default changes, and the former one."""
+UNFINISHED = "state NOT IN ('succeeded', 'rejected', 'failed', 'cancelled')"
+READ_LATER = (
+    ("models", "recipe", "1 = 1"),
+    ("jobs", "recipe_override", "1 = 1"),
+    ("jobs", "recipe", UNFINISHED),
+)
+"""Table, column and condition of the recipes that jobs still read. A retry resolves its recipe again."""
 
 
 def write_former_defaults(former: Former) -> None:
@@ -36,13 +43,22 @@ def add_former_defaults(recipe: dict[str, Any], former: Former) -> dict[str, Any
 
 
 def remove_hyperparameter(former: Former, name: str) -> None:
-    """Remove a hyper-parameter that older code does not know from these recipes and overrides."""
-    for table, column in (("models", "recipe"), ("jobs", "recipe_override")):
-        for id_, recipe in _find_recipes(table, column, former):
+    """Remove a hyper-parameter that older code does not know from the recipes of these methods that jobs still read."""
+    for table, column, condition in READ_LATER:
+        for id_, recipe in _find_recipes(table, column, former, condition):
             method = recipe.get("method")
             if isinstance(method, dict) and name in method:
                 rest = {key: value for key, value in method.items() if key != name}
                 _write(table, column, id_, {**recipe, "method": rest})
+
+
+def remove_field(name: str) -> None:
+    """Remove a field that older code does not know from all recipes that jobs still read."""
+    for table, column, condition in READ_LATER:
+        for id_, recipe in _find_naming(table, column, [name], condition):
+            if isinstance(recipe, dict) and name in recipe:
+                rest = {key: value for key, value in recipe.items() if key != name}
+                _write(table, column, id_, rest)
 
 
 def _method_of(recipe: Any) -> str | None:
@@ -59,13 +75,18 @@ def _names_method_of_model(job: str, override: Any) -> bool:
     return found is not None and _method_of(json.loads(found)) == _method_of(override)
 
 
-def _find_recipes(table: str, column: str, former: Former) -> list[tuple[str, Any]]:
+def _find_recipes(table: str, column: str, former: Former, condition: str = "1 = 1") -> list[tuple[str, Any]]:
     """Return (id, patch) of the rows whose patch names one of the methods."""
-    text = f"CAST({column} AS TEXT)"
-    likely = " OR ".join(f"{text} LIKE '%\"{name}\"%'" for name in former)
-    found = op.get_bind().execute(sa.text(f"SELECT id, {text} FROM {table} WHERE {likely}"))  # noqa: S608
-    rows = [(id_, json.loads(value)) for id_, value in found]
+    rows = _find_naming(table, column, former, condition)
     return [(id_, patch) for id_, patch in rows if _method_of(patch) in former]
+
+
+def _find_naming(table: str, column: str, names: Iterable[str], condition: str) -> list[tuple[str, Any]]:
+    """Return (id, patch) of the rows that fulfil an SQL condition and have one of the names anywhere in their patch."""
+    text = f"CAST({column} AS TEXT)"
+    likely = " OR ".join(f"{text} LIKE '%\"{name}\"%'" for name in names)
+    query = f"SELECT id, {text} FROM {table} WHERE ({likely}) AND {condition}"  # noqa: S608
+    return [(id_, json.loads(value)) for id_, value in op.get_bind().execute(sa.text(query))]
 
 
 def _write(table: str, column: str, id_: str, value: Any) -> None:

@@ -1,6 +1,6 @@
 """Recipes that name `analytic` say that classes have no offsets, which this release gives them by default."""
 
-from migrations.former_defaults import Former, remove_hyperparameter, write_former_defaults
+from migrations.former_defaults import Former, remove_field, remove_hyperparameter, write_former_defaults
 
 revision = "0035"
 down_revision = "0034"
@@ -16,5 +16,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove `offsets`, which older code does not know."""
+    """Remove `offsets` and `balanced_batches`, which older code does not know and refuses.
+
+    New models have had `balanced_batches` since this revision.
+    """
     remove_hyperparameter(FORMER, "offsets")
+    remove_field("balanced_batches")

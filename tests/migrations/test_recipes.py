@@ -1,6 +1,7 @@
 """Migrations 0009, 0014, 0025 and 0035 on recipes and overrides as older code stored them."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Alias, Audit, Job, Model, Owner, Task
 from core.learn.catalogue import catalogue
+from core.recipe import start
 from core.recipe.resolve import completed, resolve
 from core.requests import models
 from core.requests.actor import Actor
@@ -42,12 +44,17 @@ OVERRIDES: dict[str, tuple[str, dict[str, Any]]] = {
 """Job → model and override."""
 
 
+NO_RECIPE: Mapping[str, Any] = {"recipe": {}}
+"""Columns of a job without a resolved recipe."""
+
+
 def store(
     db: Database,
     revision: str,
     recipes: dict[str, tuple[str, dict[str, Any]]],
     overrides: dict[str, tuple[str, dict[str, Any]]],
     *audited: dict[str, Any],
+    job: Mapping[str, Any] = NO_RECIPE,
 ) -> None:
     """Store models, jobs and audit rows with these recipes, overrides and data, and go to an earlier revision."""
     migrate.upgrade(db)
@@ -65,7 +72,7 @@ def store(
             task = f"tsk_{number}"
             session.add(Task(id=task, model_id=of, number=number, created_at=1.0, **batch))
             session.flush()
-            place = {"task_id": task, "task_number": number, "place": number, "recipe": {}, "progress": {}}
+            place = {"task_id": task, "task_number": number, "place": number, "progress": {}, **job}
             session.add(Job(id=id_, model_id=of, recipe_override=override, **place, **shared))
         for data in audited:
             session.add(Audit(at=1.0, owner_id="own_1", action="a.b", object="mdl_1", data=data))
@@ -157,6 +164,33 @@ def test_a_closed_form_of_before_has_no_offsets(method: Any, empty: Database) ->
     migrate.downgrade(empty, "0034")
     with empty.read() as session:
         assert "offsets" not in session.scalars(select(Model.recipe)).one()["method"]
+
+
+@pytest.mark.parametrize(
+    ("state", "known"), [("queued", True), ("paused", True), ("succeeded", False)], ids=str
+)
+def test_older_code_reads_the_recipes_of_a_new_model(state: str, known: bool, empty: Database) -> None:
+    known_methods = catalogue()
+    made = dict(start.new_recipe(known_methods, {"method": {"name": "analytic", "offsets": True}}, "random"))
+    override = {"balanced_batches": None, "epochs": 2}
+    shown = resolve(known_methods, "class", made).recipe
+    store(
+        empty,
+        "0034",
+        {"mdl_1": ("class", made)},
+        {"job_1": ("mdl_1", override)},
+        job={"recipe": shown, "state": state},
+    )
+    with empty.read() as session:
+        assert session.scalars(select(Model.recipe)).one() == {
+            "preset": "from-random",
+            "method": {"name": "analytic"},
+        }
+        assert session.scalars(select(Job.recipe_override)).one() == {"epochs": 2}
+        kept: dict[str, Any] = dict(session.scalars(select(Job.recipe)).one())
+    assert ("balanced_batches" not in kept) is ("offsets" not in kept["method"]) is known
+    fields = {*shown} - ({"balanced_batches"} if known else set())
+    assert {*kept} == fields
 
 
 def test_a_closed_form_of_today_chooses_its_head_and_keeps_features() -> None:
