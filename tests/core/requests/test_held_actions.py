@@ -18,7 +18,7 @@ HERE: dict[str, Any] = {
 GONE = {**HERE, "data_deleted_at": 1.0}
 
 WRONG: Any = {"kind": "suspects", "holds": True, "text": "Are the labels wrong?"}
-DOUBTED: Any = {"data": {"mislabelled": [{"images": 5}], "examined": 10, "findings": [WRONG]}}
+DOUBTED: Any = {"data": {"mislabelled": [{"images": 3}, {"images": 2}], "examined": 10, "findings": [WRONG]}}
 
 
 def task(number: int, **more: Any) -> Any:
