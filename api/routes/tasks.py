@@ -49,7 +49,7 @@ from core.protocol.patch import RecipePatch
 from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
 from core.requests.admission import Admission
-from core.requests.submission import Done
+from core.requests.sent_batch import Done
 from core.requests.whole_uploads import Whole
 
 router = make_router("tasks")

@@ -26,7 +26,8 @@ from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency, submission
 from core.requests.actor import Actor
 from core.requests.admission import Admission
-from core.requests.submission import Batch, Submission
+from core.requests.sent_batch import Batch
+from core.requests.submission import Submission
 from core.requests.whole_uploads import Whole
 from core.store import Store
 

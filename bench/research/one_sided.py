@@ -1,4 +1,4 @@
-"""What a batch with twenty times as many images of one class does to the classes that a model knows.
+"""Effect of a batch with twenty times as many images of one class on the classes that a model knows.
 
     python -m bench.research.one_sided --data DIR [--base small] [--rows "default;lda"] [--cases even,several]
 

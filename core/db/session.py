@@ -56,7 +56,7 @@ class Database:
             much longer, the connection is closed.
 
     Raises:
-        ValueError: the database is of another kind, or SQLite's is not a file.
+        ValueError: the database is neither SQLite nor PostgreSQL, or SQLite's is not a file.
     """
 
     def __init__(self, url: str, *, pool: int = 10, statement_s: float = STATEMENT_S) -> None:

@@ -8,8 +8,7 @@ archive.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy import inspect as sql_inspect
@@ -21,7 +20,6 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Task
 from core.failpoints import hit
 from core.ids import new_id
-from core.ingest.inspect import Directory
 from core.line import line
 from core.line.outlook import outlook
 from core.line.standing import Standing
@@ -29,8 +27,7 @@ from core.line.words import can_relearn
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import Accepted
 from core.protocol.catalogue import Catalogue
-from core.protocol.patch import RecipePatch
-from core.protocol.report import BatchReport, ConflictsPolicy, DuplicatesPolicy, Repeats, Report
+from core.protocol.report import Repeats, Report
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored_override
 from core.requests import batch_report, idempotency, jobs, quota, repeats, retries
@@ -42,81 +39,14 @@ from core.requests.audit import record
 from core.requests.class_names import Compared, compare
 from core.requests.expected_job import find_expected_s
 from core.requests.job_answer import shown as shown_job
+from core.requests.sent_batch import Answer, Batch, Done, archive_key, make_task
 from core.requests.task_answer import shown as shown_task
 from core.requests.task_answer import to_json
 from core.requests.whole_uploads import Whole, remove, spend
 from core.store import Store
 
-Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class Done(Generic[Answer]):
-    """A batch with its response.
-
-    Attributes:
-        job: id of the job.
-        is_new: True if the job was added by this request.
-        is_replay: True if this repeats the earlier response to the same idempotency key.
-        needs_archive: True if an added row names the archive in the store.
-    """
-
-    answer: Answer
-    job: str
-    is_new: bool = True
-    is_replay: bool = False
-    needs_archive: bool = True
-
-    @property
-    def status(self) -> int:
-        """HTTP status: 202 for accepted work, 200 if everything existed before."""
-        return 202 if self.is_new else 200
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Response headers: the location of the job, and when to ask for it."""
-        return {"Location": f"/v1/jobs/{self.job}", **({"Retry-After": "1"} if self.is_new else {})}
-
-
 Add = Callable[[Session, Model, float], Done[Answer]]
 """Function that adds the rows of an accepted batch to a locked model at a time (seconds)."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A complete and checked upload.
-
-    Attributes:
-        path: spooled archive, which is moved into the store.
-        sha256: digest of the archive.
-        bytes: size of the archive.
-        directory: content of the archive by names and sizes.
-        name: name of the task, if it gets one.
-        recipe: recipe override for this batch; None if the request says nothing about it.
-        duplicates_policy: treatment of equal images, see `core.ingest.equal_images`.
-        conflicts_policy: treatment of images under two labels, see `core.ingest.contradictions`.
-        again: learn the batch even if the model has a task of the same content.
-    """
-
-    path: Path
-    sha256: str
-    bytes: int
-    directory: Directory
-    name: str | None
-    recipe: RecipePatch | None
-    duplicates_policy: DuplicatesPolicy = "keep"
-    conflicts_policy: ConflictsPolicy = "reject"
-    again: bool = False
-
-    @property
-    def override(self) -> RecipePatch:
-        """Recipe override; empty if the request says nothing about it."""
-        return self.recipe or {}
-
-    @property
-    def sent(self) -> repeats.Sent:
-        """Properties by which existing tasks are compared with this batch."""
-        return repeats.Sent(self.sha256, self.directory, self.duplicates_policy)
 
 
 def admit(
@@ -317,7 +247,7 @@ class Submission:
             report = batch_report.report(found, batch_in_model.names, *policies)
             again = self._warn_of_repeats(same, batch_in_model.expected_s)
             warnings = [*resolved.warnings, *batch_report.warnings(found, batch_in_model.names), *again]
-            task = _task(model, self.batch, task_id, report, warnings, now)
+            task = make_task(model, self.batch, task_id, report, warnings, now)
             task.content_turn = repeats.next_turn(same, task.content_sha256)
             job = jobs.new_job(model, task, override, resolved.recipe, now)
             job.warnings = plan.missing
@@ -543,39 +473,3 @@ def _replayed(replay: idempotency.Replay) -> Done[Any]:
 def _columns(model: Model) -> dict[str, Any]:
     """Return the columns of a model's row, to see if it has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}
-
-
-def archive_key(name: str) -> str:
-    """Return the key of an archive in the store."""
-    return f"{archives.PREFIX}{name}"
-
-
-def _task(
-    row: Model, batch: Batch, task_id: str, report: BatchReport, warnings: list[str], now: float
-) -> Task:
-    """Return the task of a batch, and take the model's next number for it."""
-    number = row.next_task
-    row.next_task += 1
-    directory = batch.directory
-    return Task(
-        id=task_id,
-        model_id=row.id,
-        number=number,
-        name=batch.name,
-        sha256=batch.sha256,
-        content_sha256=directory.content,
-        bytes=batch.bytes,
-        archive_key=archive_key(task_id),
-        media_type=directory.media_type,
-        classes=directory.classes,
-        n_train=directory.n_train if directory.has_test else None,
-        n_held_out=directory.n_test if directory.has_test else None,
-        report=report,
-        train_sha256=None,
-        held_out_sha256=None,
-        train_deleted_at=None,
-        held_out_deleted_at=None,
-        data_deleted_at=None,
-        warnings=warnings,
-        created_at=now,
-    )

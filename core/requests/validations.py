@@ -17,7 +17,8 @@ from core.recipe.stored import stored_override
 from core.requests.audit import record
 from core.requests.job_answer import shown
 from core.requests.jobs import beside_the_line
-from core.requests.submission import Done, Submission, archive_key
+from core.requests.sent_batch import Done, archive_key
+from core.requests.submission import Submission
 
 
 def begin(submission: Submission) -> Done[JobOut]:

@@ -26,7 +26,7 @@ main()
 
 @dataclass(frozen=True)
 class Recording:
-    """What a command showed: its exit status, and the lines of each screen that differed from the one before."""
+    """Screens of a command: its exit status, and the lines of each screen that differed from the last."""
 
     status: int
     screens: list[list[str]]

@@ -1,4 +1,4 @@
-"""What a person sees who waits: commands on a terminal, and without one, against a real service and a real hub.
+"""Recordings of commands that wait, on a terminal and without one, against a real service and a real hub.
 
 `PERENNIAL_TEST_RECORDINGS=DIR` keeps the screens as text, to look at them.
 """

@@ -1,4 +1,4 @@
-"""What waits says so: a base that cannot come ends it, and a log without a terminal gets a line again and again."""
+"""Waiting commands: a missing base ends them, and a log without a terminal gets a line at intervals."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def job_of(**values: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def answers() -> dict[str, Any]:
-    """What the service says of the batch's job, and of the one that fetches its base."""
+    """Responses about the batch's job, and about the one that fetches its base."""
     return {JOB: job_of(), FETCH: {**job_of(), **FAILED}}
 
 

@@ -55,7 +55,7 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
-    """What is answered to a batch (`a`) and about its job (`job_a`), one after the other, the last for ever."""
+    """Responses to a batch (`a`) and about its job (`job_a`), in order; the last one repeats."""
     given: Answers = {}
 
     def answer(asked: stub.Asked) -> stub.Said:

@@ -1,4 +1,4 @@
-"""What a warning advises is done as it says, and helps: measured before and after."""
+"""Advice of warnings, followed literally: it helps, measured before and after."""
 
 import io
 import zipfile
@@ -58,7 +58,7 @@ def test_going_back_from_collapsed_features_brings_the_accuracy_back(client: Res
 
 
 def test_more_images_of_classes_tell_them_apart_better(client: Rest) -> None:
-    """What the advice on a confused pair asks for; tests/core/work/test_advice.py shows when it is given."""
+    """Follow the advice on a confused pair; tests/core/work/test_advice.py shows when it is given."""
     make_model(client, "few-then-more", {"method": {"name": "analytic", "projection": 50}})
     whole = small.WEEKS[4]
     first = small.thin_out(whole)

@@ -32,7 +32,8 @@ from core.ingest.limits import Limits
 from core.requests import jobs, models, validations
 from core.requests.actor import Actor
 from core.requests.keys import ensure_admin_key
-from core.requests.submission import Batch, Submission
+from core.requests.sent_batch import Batch
+from core.requests.submission import Submission
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import sweep

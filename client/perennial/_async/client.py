@@ -86,7 +86,7 @@ class AsyncPerennial:
         await self._http.aclose()
 
     async def require_key(self) -> None:
-        """Check that there is a key, before work that would be in vain without one.
+        """Check that there is a key, before work that needs one.
 
         With a key, no request is sent.
 

@@ -86,7 +86,7 @@ class Perennial:
         self._http.close()
 
     def require_key(self) -> None:
-        """Check that there is a key, before work that would be in vain without one.
+        """Check that there is a key, before work that needs one.
 
         With a key, no request is sent.
 

@@ -135,7 +135,7 @@ def enable(shell: Shell, webhook: str) -> None:
     """Send again, pending deliveries first."""
     client, webhook = _named(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
-    shell.answer(hook, lambda: say(f"{hook.url} is told again what happens; {hook.pending} deliveries wait."))
+    shell.answer(hook, lambda: say(f"{hook.url} gets notifications again; {hook.pending} deliveries wait."))
 
 
 @command("test", webhooks)

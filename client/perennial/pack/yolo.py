@@ -16,7 +16,7 @@ from perennial.pack.text import count, listed, show
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
 _TOLERANCE = 0.01
-"""How far shares may exceed the image, as in Ultralytics, because of rounding."""
+"""Amount by which shares may exceed the image, as in Ultralytics, because of rounding."""
 
 
 def open_yolo(

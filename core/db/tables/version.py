@@ -101,7 +101,7 @@ class Result(Table):
     # blob of predictions, retained as long as the images; see core.ingest.answers
     answers: Mapped[str | None] = mapped_column(String(64))
     answers_bytes: Mapped[int | None]
-    # Each task's results from before it was learned, and from when it was learned: a few cells of a
+    # Each task's results just before and just after it was learned: a few cells of a
     # large matrix.
     __table_args__ = (
         partial_index(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from core.ingest.inspect import Directory
-from core.requests.submission import Batch
+from core.requests.sent_batch import Batch
 
 _contents = count(1)
 CATALOGUE: dict[str, Any] = {

@@ -14,7 +14,8 @@ from core.db.tables import Owner
 from core.ids import new_id
 from core.requests import models
 from core.requests.actor import Actor
-from core.requests.submission import Batch, Submission
+from core.requests.sent_batch import Batch
+from core.requests.submission import Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE, batch

@@ -12,7 +12,7 @@ from core.errors import LabelsInvalid
 from core.ingest.inspect import Directory
 from core.requests import batch_report, tasks
 from core.requests.class_names import compare
-from core.requests.submission import Batch
+from core.requests.sent_batch import Batch
 from tests.core.requests.batches import batch
 from tests.core.requests.conftest import Office
 

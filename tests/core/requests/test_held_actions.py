@@ -1,4 +1,4 @@
-"""What mends a held version comes first; to put it in production all the same comes last."""
+"""Order of the actions for a held version: the one that mends it first, promotion last."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -23,7 +23,8 @@ from core.line.coverage import taught
 from core.requests import aliases, attention, jobs, models, retries, settling, tasks
 from core.requests.actor import Actor
 from core.requests.job_answer import asides
-from core.requests.submission import Batch, Submission
+from core.requests.sent_batch import Batch
+from core.requests.submission import Submission
 from core.work import claim as claims
 from core.work.claim import Claim
 from core.work.publish import publish

@@ -1,4 +1,4 @@
-"""How far a whole job is: by what the phases of the last one cost, rising only, and how long it still takes."""
+"""Progress of a whole job: weighted by the costs of the last one, never falling, with the time left."""
 
 from typing import Any
 

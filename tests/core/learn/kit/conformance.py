@@ -357,7 +357,7 @@ def rebalances_or_says_why_not(case: Case) -> None:
 
 
 def resumes_with_balanced_batches(case: Case) -> None:
-    """What is drawn and kept by class is in the snapshot, like all else."""
+    """A snapshot includes the draws and the retained images of each class."""
     if case.method.remembers is None:
         return
     recipe = {"method": case.name, "balanced_batches": True}
