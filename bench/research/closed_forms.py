@@ -226,7 +226,7 @@ def fit_ridge(h: Tensor, labels: Tensor, classes: int, columns: int = 0, balance
     sums = Sums.zero(columns or h.shape[1] + 1, classes)
     sums.add(widen(h), labels)
     if balanced:
-        strength = balance.choose_strength(sums, widen(h).double(), labels)
+        strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(balance.balance(sums))
         weight = ridge.solve(balance.balance(sums), strength)
     else:
         _, weight = ridge.choose(sums)
@@ -237,7 +237,9 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
-    linear = discriminant.discriminant(sums, share=discriminant.choose_share(sums, h.double(), labels))
+    linear = discriminant.discriminant(
+        sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_share()
+    )
     return lambda features: linear(features.double())
 
 
@@ -271,11 +273,11 @@ def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = N
     plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
     plain.add(h, labels)
     sums.add(append_ones(h), labels)
-    strength = balance.choose_strength(sums, append_ones(h).double(), labels)
-    share = discriminant.choose_share(plain, h.double(), labels)
+    strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(balance.balance(sums))
+    share = discriminant.LeftOut(plain, h.double(), labels).choose_share()
     scores = {
-        "lda": discriminant.left_out(plain, h.double(), labels, share),
-        "balanced ridge": balance.left_out(sums, strength, append_ones(h).double(), labels),
+        "lda": discriminant.LeftOut(plain, h.double(), labels).score(share),
+        "balanced ridge": balance.LeftOut(sums, append_ones(h).double(), labels).score(strength),
     }
     return choice.choose_head(scores, labels, current).head
 

@@ -86,7 +86,7 @@ class CountedStore:
 class Stream:
     """A model and the worker that updates it."""
 
-    def __init__(self, folder: Path, method: str, scenario: str, side: int) -> None:
+    def __init__(self, folder: Path, method: str, scenario: str, side: int, base: str = BASE) -> None:
         settings = Settings(
             data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
         )
@@ -106,7 +106,7 @@ class Stream:
         model = {
             "name": "aging",
             "scenario": scenario,
-            "base": BASE,
+            "base": base,
             "recipe": RECIPES[method],
             "gate": {"checks": "off"},
         }
@@ -114,11 +114,14 @@ class Stream:
         assert answer.status_code == 201, answer.text
 
     def update(self, number: int) -> Figures:
+        """Send a made-up batch and learn it."""
+        return self.learn(make_batch(number, self._scenario, self._side))
+
+    def learn(self, archive: bytes) -> Figures:
         """Send a batch and learn it."""
         answer = self._client.post(
-            "/v1/models/aging/tasks", content=make_batch(number, self._scenario, self._side),
-            headers={"Content-Type": "application/octet-stream"},
-        )  # fmt: skip
+            "/v1/models/aging/tasks", content=archive, headers={"Content-Type": "application/octet-stream"}
+        )
         assert answer.status_code == 202, answer.text
         zygote = psutil.Process(self._worker.zygote().pid)
         here = psutil.Process()
@@ -130,7 +133,7 @@ class Stream:
         used, own_used = _cpu(zygote) - cpu, _cpu(here) - own
         with self._db.read() as session:
             job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
-            assert job.state == "succeeded", (number, job.state, job.error)
+            assert job.state == "succeeded", (job.state, job.error)
             named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
         return Figures(
             seconds, used, own_used, counted[0], sum(self._store.counts.values()), named or 0, self._stored()

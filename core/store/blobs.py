@@ -24,6 +24,8 @@ from core.store.verified import Verified
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
+TRIM_PARTS = 20
+"""A part of the cache that may be added before it is trimmed again."""
 KEEP_USED_S = 3600.0
 """Seconds for which a cached blob stays after its last use, whatever the cache's size.
 
@@ -77,6 +79,8 @@ class Blobs:
         self._store = store
         self._cache = cache
         self._cache_bytes = cache_bytes
+        self._untrimmed: int | None = None
+        """Bytes cached since the last trim; None before the first."""
         self._marks = marks
 
     @staticmethod
@@ -251,11 +255,11 @@ class Blobs:
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, cached)
-            tag = file_tag(cached.stat())
+            status = cached.stat()
         except OSError:
             return
-        VERIFIED.add(str(cached), tag)
-        self._trim()
+        VERIFIED.add(str(cached), file_tag(status))
+        self._trim_after(status.st_size)
 
     def _download(self, sha256: str, target: Path) -> None:
         info = self._store.stat(self.key(sha256))
@@ -267,14 +271,26 @@ class Blobs:
                 for chunk in chunks:
                     handle.write(chunk)
             temporary.replace(target)
-            tag = file_tag(target.stat())
+            status = target.stat()
         except OSError as error:
             raise disk.failed(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
-        VERIFIED.add(str(target), tag)
+        VERIFIED.add(str(target), file_tag(status))
         if info is not None:
             self._remember(info)
+        self._trim_after(status.st_size)
+
+    def _trim_after(self, size: int) -> None:
+        """Trim the cache after a file of `size` bytes, unless little was added since the last time.
+
+        A trim looks at every file, of which an old model has thousands.
+        """
+        if self._untrimmed is not None:
+            self._untrimmed += size
+            if self._untrimmed < self._cache_bytes // TRIM_PARTS:
+                return
+        self._untrimmed = 0
         self._trim()
 
     def _trim(self) -> None:

@@ -9,6 +9,8 @@ diag(w), with Σ = (G − Σ_c n_c μ_c μ_cᵀ) / N.
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -26,48 +28,18 @@ def balance(sums: Sums) -> Sums:
     return Sums((gram + gram.T) / 2, each * mu.T, counts)
 
 
-def choose_strength(sums: Sums, h: Tensor, labels: Tensor) -> float:
-    """Choose λ from `ridge.grid` by the least squared error of left-out scores, in the class mean.
-
-    Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images for
-    a good one: with fewer examples than features it then prefers the smallest λ.
-
-    Args:
-        sums: plain sums, which include the examples.
-        h: float64 [n, K], n > 0.
-        labels: int64 [n], of classes with two examples or more.
-    """
-    judged = _LeftOut(sums, h, labels)
-    strengths = ridge.grid(float(balance(sums).gram.diagonal().mean()))
-    weights = 1 / torch.bincount(labels, minlength=len(sums.counts)).to(h.dtype)[labels]
-
-    def error(strength: float) -> float:
-        return float((judged.measure_errors(strength) * weights).sum())
-
-    return min(strengths, key=lambda strength: (error(strength), -strength))
-
-
-def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
-    """Return the left-out scores of examples, float64 [n, C].
-
-    Each example is scored by `ridge.solve(balance(·), strength)` of all examples but itself.
-
-    Args:
-        sums: plain sums, which include the examples.
-        strength: λ > 0, as for `ridge.solve`.
-        h: float64 [n, K].
-        labels: int64 [n]; the scores of a class's only example are NaN.
-    """
-    return _LeftOut(sums, h, labels).score(strength)
-
-
-class _LeftOut:
-    """Left-out scores of class-balanced ridge regression, for any λ.
+class LeftOut:
+    """Scores examples by `ridge.solve(balance(·), λ)` of all examples but themselves, for any λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
     μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all
     examples share, so Woodbury's identity applies. In the eigenvectors of that matrix each λ only
     adds to the eigenvalues.
+
+    Args:
+        sums: plain sums, which include the examples.
+        h: float64 [n, K].
+        labels: int64 [n]; the scores of a class's only example are NaN.
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
@@ -89,6 +61,31 @@ class _LeftOut:
         former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
         removed = (self._unit * n / (n - 1))[:, None, None] * _outer(residual)
         self._change = _outer(self._moved) - _outer(former) - removed
+
+    def select(self, rows: Tensor) -> LeftOut:
+        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+        selected = copy(self)
+        for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
+            setattr(selected, name, getattr(self, name)[rows])
+        return selected
+
+    def choose_strength(self, balanced: Sums) -> float:
+        """Choose λ by the least squared error of left-out scores, in the mean over classes.
+
+        Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images
+        for a good one: with fewer examples than features it then prefers the smallest λ. There must
+        be an example, and two or more of each class that has any.
+
+        Args:
+            balanced: the balanced sums, which determine the grid of λ.
+        """
+        weights = 1 / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
+
+        def error(strength: float) -> float:
+            return float((self.measure_errors(strength) * weights).sum())
+
+        strengths = ridge.grid(float(balanced.gram.diagonal().mean()))
+        return min(strengths, key=lambda strength: (error(strength), -strength))
 
     def score(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""

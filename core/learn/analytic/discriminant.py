@@ -7,6 +7,7 @@ is a probability, and with a uniform prior a class is not predicted less often f
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal
 
 import torch
@@ -100,55 +101,26 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
     return Linear(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
 
 
-def choose_share(sums: Sums, h: Tensor, labels: Tensor) -> float:
-    """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
-
-    OAS assumes one Gaussian for all examples, and shrinks network features too little: with fewer
-    examples than features that costs up to four points of accuracy (docs/design/defaults.md).
-
-    Args:
-        sums: sums that include the examples.
-        h: float64 [n, K], n > 0.
-        labels: int64 [n], of classes with two examples or more.
-    """
-    left_out_scores = _LeftOut(sums, h, labels)
-    shares = (oas(covariance(sums), sums.examples), *SHARES)
-
-    def error(share: float) -> float:
-        scores = left_out_scores.score(share)
-        return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
-
-    return min(shares, key=error)
-
-
-def left_out(sums: Sums, h: Tensor, labels: Tensor, share: float) -> Tensor:
-    """Return the left-out scores of examples, float64 [n, C].
-
-    Each example is scored by `discriminant(·, "uniform", share)` of all examples but itself.
-
-    Args:
-        sums: sums that include the examples.
-        h: float64 [n, K].
-        labels: int64 [n]; the scores of a class's only example are NaN.
-        share: ρ, the same for all.
-    """
-    return _LeftOut(sums, h, labels).score(share)
-
-
-class _LeftOut:
-    """Left-out scores of the discriminant, for any shrinkage ρ.
+class LeftOut:
+    """Scores examples by `discriminant(·, "uniform", ρ)` of all examples but themselves, for any ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
     (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors
     of Σ the shrunk covariance is diagonal but for that one direction, which Sherman and Morrison's
     formula inverts. An example that stays in Σ is classified far better than a new one: three
     classes of 20 in 200 features of noise appear to be .83 right instead of .33.
+
+    Args:
+        sums: sums that include the examples.
+        h: float64 [n, K].
+        labels: int64 [n]; the scores of a class's only example are NaN.
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
         sigma, mu = covariance(sums), means(sums)
         freedom = sums.examples - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
+        self._oas = oas(sigma, sums.examples)
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
@@ -161,6 +133,28 @@ class _LeftOut:
         )
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
+
+    def select(self, rows: Tensor) -> LeftOut:
+        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+        selected = copy(self)
+        for name in ("_h", "_labels", "_n", "_residual", "_lost", "_mean"):
+            setattr(selected, name, getattr(self, name)[rows])
+        return selected
+
+    def choose_share(self) -> float:
+        """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
+
+        OAS assumes one Gaussian for all examples, and shrinks network features too little: with fewer
+        examples than features that costs up to four points of accuracy (docs/design/defaults.md).
+        There must be an example, and two or more of each class that has any.
+        """
+
+        def error(share: float) -> float:
+            scores = self.score(share)
+            tempered = scores / fit_temperature(scores, self._labels)
+            return float(functional.cross_entropy(tempered, self._labels))
+
+        return min((self._oas, *SHARES), key=error)
 
     def score(self, share: float) -> Tensor:
         """Return the left-out scores at ρ = `share`, float64 [n, C]."""

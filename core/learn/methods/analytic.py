@@ -380,14 +380,15 @@ class Analytic(Method):
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         plain = self._plain(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
+        left_out = discriminant.LeftOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
-            share = discriminant.choose_share(plain, h[examples.choosing], examples.labels[examples.choosing])
+            share = left_out.select(examples.choosing).choose_share()
         elif share is None:
             share = discriminant.oas(discriminant.covariance(plain), plain.examples)
         linear = discriminant.discriminant(plain, self.hyper.prior, share)
-        scores = discriminant.left_out(plain, h, examples.labels, share)
+        scores = left_out.score(share)
         if self.hyper.prior == "empirical":
-            # `left_out` has a uniform prior.
+            # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
             return _Solved(linear, examples.mask(scores))
         return self._with_offsets(linear, examples.mask(scores), examples.labels, plain.counts)
@@ -395,21 +396,21 @@ class Analytic(Method):
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         weighted = balance.balance(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
+        left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
         strength = self.hyper.strength
         if strength is not None:
             # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
-        elif self.hyper.balanced and len(labels):
-            strength = balance.choose_strength(sums, h[examples.choosing], labels[examples.choosing])
+        elif left_out is not None and len(labels):
+            strength = left_out.select(examples.choosing).choose_strength(weighted)
             weight = ridge.solve(weighted, strength)
         else:
             strength, weight = ridge.choose(weighted)
-        if self.hyper.balanced:
-            scores = balance.left_out(sums, strength, h, labels)
+        if left_out is not None:
+            scores = examples.mask(left_out.score(strength))
         else:
-            scores = ridge.left_out(sums, strength, weight, h, labels)
-        scores = examples.mask(scores)
+            scores = examples.mask(ridge.left_out(sums, strength, weight, h, labels))
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T

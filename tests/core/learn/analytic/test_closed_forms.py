@@ -200,7 +200,7 @@ def test_balance_does_not_change_classes_of_equal_size() -> None:
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
 def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(strength: float) -> None:
     h, labels = rare_examples(11)
-    found = balance.left_out(sums_of(h, labels), strength, h, labels)
+    found = balance.LeftOut(sums_of(h, labels), h, labels).score(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve(balance.balance(sums_of(h[others], labels[others])), strength)
@@ -221,14 +221,14 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
 def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
     h, labels = rare_examples(13)
     h, labels = h[:-1], labels[:-1]
-    scores = balance.left_out(sums_of(h, labels), 1.0, h, labels)
+    scores = balance.LeftOut(sums_of(h, labels), h, labels).score(1.0)
     assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(share: float) -> None:
     h, labels = rare_examples(15)
-    found = discriminant.left_out(sums_of(h, labels), h, labels, share)
+    found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         linear = discriminant.discriminant(sums_of(h[others], labels[others]), share=share)
@@ -250,7 +250,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         return float(torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels))
 
     shares = (discriminant.oas(discriminant.covariance(sums), 24), *discriminant.SHARES)
-    assert discriminant.choose_share(sums, h, labels) == min(shares, key=slow)
+    assert discriminant.LeftOut(sums, h, labels).choose_share() == min(shares, key=slow)
 
 
 def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
@@ -266,7 +266,7 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
         return sum(sum(errors) / len(errors) for errors in by_class.values())
 
-    chosen = balance.choose_strength(sums, h, labels)
+    chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance(sums))
     assert chosen == min(ridge.grid(float(balance.balance(sums).gram.diagonal().mean())), key=slow)
 
 
@@ -279,15 +279,20 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
     h = torch.cat([h, h[:4]])
     sums = Sums.zero(60, CLASSES)
     sums.add(h, labels := torch.cat([labels, labels[:4]]))
-    assert balance.choose_strength(sums, h, labels) > ridge.choose(balance.balance(sums))[0]
+    assert (
+        balance.LeftOut(sums, h, labels).choose_strength(balance.balance(sums))
+        > ridge.choose(balance.balance(sums))[0]
+    )
 
 
 def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    return balance.left_out(sums, balance.choose_strength(sums, h, labels), h, labels)
+    left_out = balance.LeftOut(sums, h, labels)
+    return left_out.score(left_out.choose_strength(balance.balance(sums)))
 
 
 def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    return discriminant.left_out(sums, h, labels, discriminant.choose_share(sums, h, labels))
+    left_out = discriminant.LeftOut(sums, h, labels)
+    return left_out.score(left_out.choose_share())
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])

@@ -62,7 +62,9 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
         sums = Sums.zero(phi.shape[1] + 1, 6)
         sums.add(append_ones(phi), rows)
         if hyper.get("balanced", True):
-            strength = balance.choose_strength(sums, append_ones(phi).double(), rows)
+            strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
+                balance.balance(sums)
+            )
             weight = ridge.solve(balance.balance(sums), strength)
         else:
             weight = ridge.choose(sums)[1]
@@ -70,7 +72,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     else:
         sums = Sums.zero(phi.shape[1], 6)
         sums.add(phi, rows)
-        share = discriminant.choose_share(sums, phi.double(), rows)
+        share = discriminant.LeftOut(sums, phi.double(), rows).choose_share()
         wanted = discriminant.discriminant(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (
