@@ -124,11 +124,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=3.0)
     given = parser.parse_args()
-    missed = False
-    for run in (lambda site: _run_again(site, given.kills), lambda site: _die_young(site, given.minutes)):
-        with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), ENVIRONMENT) as running:
-            missed = not run(Site(running)) or missed
-    return int(missed)
+    # One service, since the database of the large size is empty only once.
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), ENVIRONMENT) as running:
+        site = Site(running)
+        is_soon = _run_again(site, given.kills)
+        is_moving = _die_young(site, given.minutes)
+    return int(not (is_soon and is_moving))
 
 
 def _run_again(site: Site, kills: int) -> bool:
@@ -138,9 +139,11 @@ def _run_again(site: Site, kills: int) -> bool:
         attempt = site.await_snapshot(job)
         killed = site.kill_worker()
         seconds.append(site.await_attempt(job, attempt + 1) - killed)
+    site.cancel(job)
     print(
         f"{kills} kills: the job runs again after {statistics.median(seconds):.1f} s (median), "
-        f"{max(seconds):.1f} s at most (goal ≤ {GOAL_S:g}); load average {os.getloadavg()[0]:.1f}",
+        f"{statistics.quantiles(seconds, n=10)[-1]:.1f} s for nine of ten, {max(seconds):.1f} s at most "
+        f"(goal ≤ {GOAL_S:g}); load average {os.getloadavg()[0]:.1f}",
         flush=True,
     )
     return max(seconds) <= GOAL_S
